@@ -411,7 +411,8 @@ def _check_values(array: pa.Array, kind: Primitive, path: Path) -> None:
     """Arrow keeps any bytes as text, which most readers of Parquet then fail at, and any number as a time
     of day or a decimal. What no page holds it fails at when it is written, after it took many times the
     memory; only a piece of one row can have it."""
-    if kind.name in ("string", "binary") and bytes_at_most(array) > PAGE_END:
+    size = bytes_at_most(array) if kind.name in ("string", "binary") else 0
+    if size > PAGE_END:
         raise _too_large(path[0])
 
     def are_values(start: int, end: int) -> bool:
@@ -423,7 +424,8 @@ def _check_values(array: pa.Array, kind: Primitive, path: Path) -> None:
 
     if kind.family not in ("text", "time", "decimal"):
         return
-    if (kind.family == "text" and _is_ascii(array)) or are_values(0, len(array)):
+    is_much = kind.family == "text" and size > _ASCII_BYTES
+    if (is_much and _is_ascii(array)) or are_values(0, len(array)):
         return
     start, end = 0, len(array)
     while end - start > 1:
@@ -446,8 +448,8 @@ _ASCII_BYTES = 256 * 1024
 
 
 def _is_ascii(array: pa.StringArray) -> bool:
-    """Several times as fast as validation, which costs an append of text a sixth of its CPU. False for
-    texts that do not lie within their bytes, which validation then refuses."""
+    """Of many bytes several times as fast as validation, which costs an append of text a sixth of its CPU.
+    False for texts that do not lie within their bytes, which validation then refuses."""
     if not lies_within(array):
         return False
     _, offsets, body = array.buffers()
