@@ -128,7 +128,7 @@ def _are_values(kind: Primitive, whole: Sequence[int | None]) -> bool:
     limits = (1 - 10**kind.precision, 10**kind.precision - 1)
     if kind.name != "decimal":
         limits = integer_range(kind) or limits
-    known = [v for v in whole if v is not None]
+    known = _known(whole)
     return not known or limits[0] <= min(known) <= max(known) <= limits[1]
 
 
@@ -147,8 +147,15 @@ def read_column(body: Any, count: int) -> Sequence[Any]:
     raise ValueError(f"a column does not have {count} values")
 
 
+def _is_alike(body: Any) -> bool:
+    """Whether all entries have one value, which is then checked once."""
+    return isinstance(body, dict) and body.keys() == {"all"}
+
+
 def read_numbers(body: Any, count: int) -> Sequence[int | None]:
     """Whole numbers, of either sign."""
+    if _is_alike(body):
+        return [*_whole([body["all"]])] * count
     if isinstance(body, dict) and body.keys() == {"steps"}:
         steps = _whole(read_column(body["steps"], count))
         if None not in steps:
@@ -159,8 +166,10 @@ def read_numbers(body: Any, count: int) -> Sequence[int | None]:
 
 
 def read_counts(body: Any, count: int) -> Sequence[int | None]:
+    if _is_alike(body):
+        return [*read_counts([body["all"]], 1)] * count
     values = read_numbers(body, count)
-    known = [v for v in values if v is not None]
+    known = _known(values)
     if known and not 0 <= min(known) <= max(known) <= MAX_COUNT:
         raise TypeError("expected counts")
     return values
@@ -197,7 +206,12 @@ def read_bounds(
         ]
     else:
         high = read_numbers(upper, count)
-    return _from_whole(kind, low), _from_whole(kind, high)
+    return _from_whole(kind, low, lower), _from_whole(kind, high, upper)
+
+
+def _known(values: Sequence[int | None]) -> Sequence[int]:
+    """Those that are not None: mostly all, which is quicker to see than to copy."""
+    return [v for v in values if v is not None] if None in values else values  # type: ignore[return-value]
 
 
 def _whole(values: Sequence[Any]) -> Sequence[int | None]:
@@ -206,8 +220,8 @@ def _whole(values: Sequence[Any]) -> Sequence[int | None]:
     return values
 
 
-def _from_whole(kind: Primitive, values: Sequence[int | None]) -> Sequence[Value | None]:
-    if not _are_values(kind, values):
+def _from_whole(kind: Primitive, values: Sequence[int | None], body: Any) -> Sequence[Value | None]:
+    if not _are_values(kind, values[:1] if _is_alike(body) else values):
         raise ValueError(f"a bound is not a value of type {kind}")
     return Decimals(values, kind.scale) if kind.name == "decimal" else values
 

@@ -222,10 +222,14 @@ def plan_scan(
             of_file[marker.file].append(marker)
     nearby = _Nearby(of_table)
     everything = predicate == TRUE
+    alike = everything and not by_rows and not of_table
     tasks: list[FileTask] = []
     total = pruned = deleted = 0
     for entry in files:
         total += 1
+        if alike and entry.rows and entry.key not in of_file:
+            tasks.append(FileTask(file=entry, schema=evidence.schemas[entry.schema_id]))
+            continue
         stats = evidence.of(entry)
         sure = evidence.trusted(entry) if entry.is_foreign else stats
         believed = sure if by_rows else stats
