@@ -114,6 +114,20 @@ def test_what_a_row_takes_may_be_known(lake: Any, monkeypatch: Any) -> None:
     assert 4 <= entry.row_groups <= 6
 
 
+def test_few_of_many_columns_show_how_small_rows_become(lake: Any, monkeypatch: Any) -> None:
+    """A third of them are random and all alike wide; one is as wide as thirty others."""
+    monkeypatch.setattr("inlay.parquet.write.writer.SAMPLE_COLUMNS", 8)
+    dice = random.Random(5)
+    columns = {
+        f"c{n}": pa.array([dice.getrandbits(60) if n % 3 == 0 else n for _ in range(2_000)])
+        for n in range(40)
+    }
+    columns["text"] = pa.array([dice.randbytes(120).hex() for _ in range(2_000)])
+    [entry] = lake.write(pa.table(columns), row_group_bytes=100_000)
+    stored = stored_groups(lake, entry)
+    assert all(40_000 <= size <= 130_000 for size in stored), stored
+
+
 def test_small_batches_become_whole_row_groups(lake: Any) -> None:
     batches = TABLE.to_batches(max_chunksize=77)
     [entry] = write_files(lake.target(), batches, SCHEMA, Layout(row_group_rows=4000))
