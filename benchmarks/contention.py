@@ -74,6 +74,7 @@ class Measured:
     took: list[float] = field(default_factory=list)
     tries: int = 0
     failed: int = 0
+    cpu_seconds: float = 0.0  # of the writers' processes
     requests: Counter[str] = field(default_factory=Counter)  # of all, by what was asked for
 
     @property
@@ -84,6 +85,10 @@ class Measured:
     def rate(self) -> float:
         return len(self.took) / self.seconds
 
+    @property
+    def cpu_ms_each(self) -> float:
+        return 1_000 * self.cpu_seconds / max(1, len(self.took))
+
     def at(self, share: float) -> float:
         ordered = sorted(self.took)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
@@ -93,6 +98,7 @@ class Measured:
         self.took += other.took
         self.tries += other.tries
         self.failed += other.failed
+        self.cpu_seconds += other.cpu_seconds
 
 
 def keep_writing(write: Write, seconds: float) -> Measured:
@@ -166,7 +172,10 @@ def _process(
 ) -> None:
     write = transaction_writer(name) if kind == TRANSACTION else KINDS[kind](name)
     start.wait(START_SECONDS)
-    found.put(keep_writing(write, seconds))
+    spent = time.process_time()
+    done = keep_writing(write, seconds)
+    done.cpu_seconds = time.process_time() - spent
+    found.put(done)
 
 
 def in_processes(kind: str, name: str, writers: int, seconds: float) -> Measured:
@@ -265,14 +274,18 @@ def counted(aws: AwsProcess) -> Counter[str]:
     return found
 
 
-HEADINGS = ("writers", "commits/s", "median", "p99", "slowest", "tries", "requests", "failed")
+HEADINGS = (
+    *("writers", "commits/s", "median", "p99", "slowest", "tries", "requests", "CPU ms"),
+    "failed",
+)
 
 
 def line(what: str, found: Measured, baseline: Measured | None) -> None:
     ratio = "" if baseline is None else f"{found.rate / baseline.rate:6.2f}"
     print(
         f"{what:<26} {found.rate:9.1f} {found.at(0.5):8.3f} {found.at(0.99):8.3f} {found.at(1):8.3f}"
-        f" {found.tries / max(1, len(found.took)):8.1f} {found.requests_each:8.1f} {found.failed:8}"
+        f" {found.tries / max(1, len(found.took)):8.1f} {found.requests_each:8.1f}"
+        f" {found.cpu_ms_each:8.1f} {found.failed:8}"
         f" {ratio:>6}",
         flush=True,
     )
@@ -284,6 +297,7 @@ def ratios(found: Mapping[str, Measured], baseline: str) -> dict[str, float]:
     return {
         "rate": append.rate / loop.rate,
         "requests": append.requests_each / loop.requests_each,
+        "CPU": append.cpu_ms_each / loop.cpu_ms_each,
         "slowest": append.at(1) / loop.at(1),
     }
 
@@ -297,6 +311,7 @@ def figures_of(writers: int, found: Mapping[str, Measured]) -> list[dict[str, An
             "median": each.at(0.5),
             "slowest": each.at(1),
             "requests_each": each.requests_each,
+            "cpu_ms_each": each.cpu_ms_each,
             "requests": dict(each.requests),
         }
         for kind, each in found.items()
