@@ -34,6 +34,8 @@ from inlay.format.schema import Field, Value
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask
 from inlay.spark.batches import collect_pickled, pickled_batch
+from inlay.spark.conditions import column_of, plan_of
+from inlay.spark.context import java_class
 from inlay.spark.types import SPARK_TYPES
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ class Affected:
 def affected_by(filtered: DataFrame, schema: Schema) -> Affected:
     """What the condition of a filter, or of a join with a source, can be TRUE for. The plan's first outputs
     are the columns of `schema`, in order."""
-    plan: Any = filtered._jdf.queryExecution().analyzed()
+    plan = plan_of(filtered)
     condition = plan.condition()
     if plan.getClass().getSimpleName() == "Join":
         condition = condition.get() if condition.isDefined() else None
@@ -83,7 +85,7 @@ class _Reading:
         self._fields = fields
         self._left = MAX_PARTS
         self._defined: dict[int, Any] = {}
-        patterns = spark._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+        patterns = java_class(spark, "org.apache.spark.sql.catalyst.trees.TreePattern")
         self._now = patterns.CURRENT_LIKE()
 
     def covering(self, node: Any, depth: int = 0) -> Predicate:
@@ -214,12 +216,8 @@ def files_matched(
     source: DataFrame, affected: Affected, tasks: Sequence[FileTask], evidence: Evidence
 ) -> list[FileTask]:
     """The tasks whose files, by their bounds, can have a key of the source. One pass over the source."""
-    from pyspark.sql.classic.column import Column
-
-    expressions = source.sparkSession._jvm.org.apache.spark.sql.classic.ExpressionUtils
-    keys = [
-        Column(expressions.column(key)).alias(f"k{n}") for n, (_, key) in enumerate(affected.keys)
-    ]
+    spark = source.sparkSession
+    keys = [column_of(spark, key).alias(f"k{n}") for n, (_, key) in enumerate(affected.keys)]
     bounds = tuple(
         tuple(_bounds_of(evidence, task, field) for task in tasks) for field, _ in affected.keys
     )

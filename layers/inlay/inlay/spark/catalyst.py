@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.spark.conditions import column_of, frame_of
-from inlay.spark.context import CalledBack, context_of
+from inlay.spark.conditions import column_of, expression_of, frame_of, plan_of
+from inlay.spark.context import CalledBack, context_of, java_class, to_seq
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -53,7 +53,7 @@ class Catalyst:
         return self.seq([alias.child() for alias in found])
 
     def seq(self, values: Sequence[Any]) -> Any:
-        return self._jvm.PythonUtils.toSeq(list(values))
+        return to_seq(self._spark, values)
 
     def frame(self, plan: Any) -> DataFrame:
         return frame_of(self._spark, plan)
@@ -62,7 +62,7 @@ class Catalyst:
         return column_of(self._spark, expression)
 
     def expression(self, column: Column) -> Any:
-        return self.session.expression(column._jc)
+        return expression_of(self._spark, column)
 
     def names_in(self, text: str) -> tuple[str, ...]:
         """The parts of a name with dots and backticks."""
@@ -92,13 +92,7 @@ class Catalyst:
 
     def cast(self, expression: Any, kind: str) -> Any:
         """An ANSI cast to a type, in Spark's words for it, in the session's time zone."""
-        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
-        return expressions.Cast(
-            expression,
-            self.parser.parseDataType(kind),
-            self._jvm.scala.Option.apply(self._spark.conf.get("spark.sql.session.timeZone")),
-            expressions.EvalMode.ANSI(),
-        )
+        return ansi_cast(self._spark, expression, self.parser.parseDataType(kind))
 
 
 class _Rule(CalledBack):
@@ -156,6 +150,15 @@ def is_default(expression: Any) -> bool:
 # -- expressions, resolved -------------------------------------------------------------------------
 
 
+def ansi_cast(spark: Any, expression: Any, kind: Any) -> Any:
+    """The expression as one of Spark's types, in the session's time zone. A value that does not fit is an
+    error."""
+    expressions = "org.apache.spark.sql.catalyst.expressions."
+    zone = java_class(spark, "scala.Option").apply(spark.conf.get("spark.sql.session.timeZone"))
+    ansi = java_class(spark, expressions + "EvalMode").ANSI()
+    return java_class(spark, expressions + "Cast")(expression, kind, zone, ansi)
+
+
 def resolved(frame: DataFrame, columns: Sequence[Column]) -> list[Any]:
     """The columns as expressions over this frame's own: names mean what they mean there, wherever the
     expressions are used afterwards. Raises Spark's `AnalysisException`, and `InvalidRequest` for what is
@@ -163,9 +166,9 @@ def resolved(frame: DataFrame, columns: Sequence[Column]) -> list[Any]:
     if not columns:
         return []
     shown = [column.alias(f"__inlay_value_{n}") for n, column in enumerate(columns)]
-    plan: Any = frame.select(*shown)._jdf.queryExecution().analyzed()
+    plan = plan_of(frame.select(*shown))
     if kind_of(plan) == "Project":
-        output: Any = frame._jdf.queryExecution().analyzed().outputSet()
+        output = plan_of(frame).outputSet()
         found = [alias.child() for alias in items(plan.projectList())]
         if len(found) == len(columns) and all(e.references().subsetOf(output) for e in found):
             return found
@@ -183,7 +186,7 @@ def check_stored(
     ANSI's."""
     given = expression.dataType()
     to = spark._jsparkSession.parseDataType(kind.json())
-    casts = spark._jvm.org.apache.spark.sql.catalyst.expressions.Cast
+    casts = java_class(spark, "org.apache.spark.sql.catalyst.expressions.Cast")
     strict = spark.conf.get("spark.sql.storeAssignmentPolicy").upper() == "STRICT"
     fits = casts.canUpCast(given, to) if strict else casts.canANSIStoreAssign(given, to)
     if not fits:

@@ -32,6 +32,7 @@ from inlay.format.predicate import (
     walk,
 )
 from inlay.format.schema import Field, Value
+from inlay.spark.context import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -80,34 +81,63 @@ def quoted(name: str) -> str:
 def attribute(frame: Any, name: str) -> Column:
     """The column of this very name. `frame[…]` takes a quoted name for a pattern where the session says so
     (`spark.sql.parser.quotedRegexColumnNames`). Raises `SchemaMismatch` for one of several."""
-    if frame.columns.count(name) != 1:
-        raise SchemaMismatch(
-            f"{frame.columns.count(name)} columns of the DataFrame are named {name[:100]!r}",
-            next_step="Rename them apart",
-        )
-    place = frame.columns.index(name)
-    return attribute_at(frame, place)
+    return column_of(frame.sparkSession, attributes(frame, [name])[0])
+
+
+def attributes(frame: Any, names: Iterable[str]) -> list[Any]:
+    """The columns of these very names, as `attribute` finds them, as Spark's expressions."""
+    output, columns = plan_of(frame).output(), frame.columns
+    found = []
+    for name in names:
+        if columns.count(name) != 1:
+            raise SchemaMismatch(
+                f"{columns.count(name)} columns of the DataFrame are named {name[:100]!r}",
+                next_step="Rename them apart",
+            )
+        found.append(output.apply(columns.index(name)))
+    return found
 
 
 def attribute_at(frame: Any, place: int) -> Column:
     """The column at this place, whatever its name."""
-    found = frame._jdf.queryExecution().analyzed().output().apply(place)
-    return column_of(frame.sparkSession, found)
+    return column_of(frame.sparkSession, plan_of(frame).output().apply(place))
 
 
 def column_of(spark: Any, expression: Any) -> Column:
     """One of Spark's expressions as a Column."""
     from pyspark.sql.classic.column import Column
 
-    expressions = spark._jvm.org.apache.spark.sql.classic.ExpressionUtils
+    expressions = java_class(spark, "org.apache.spark.sql.classic.ExpressionUtils")
     return Column(expressions.column(expression))
+
+
+def expression_of(spark: Any, column: Any) -> Any:
+    """A Column as one of Spark's expressions, the names in it not yet resolved."""
+    return spark._jsparkSession.expression(column._jc)
+
+
+def plan_of(frame: Any) -> Any:
+    """A DataFrame's plan, as Spark has analysed it."""
+    return frame._jdf.queryExecution().analyzed()
+
+
+def filtered(spark: Any, where: Column, plan: Any) -> Any:
+    """The plan of those rows of a plan for which a condition is TRUE. Several steps on plans are analysed
+    once (`frame_of`); of a DataFrame each step is, with all below it."""
+    condition = expression_of(spark, where)
+    return java_class(spark, "org.apache.spark.sql.catalyst.plans.logical.Filter")(condition, plan)
+
+
+def projected(spark: Any, columns: Any, plan: Any) -> Any:
+    """The plan of these columns, a sequence of expressions, of a plan's rows."""
+    return java_class(spark, "org.apache.spark.sql.catalyst.plans.logical.Project")(columns, plan)
 
 
 def frame_of(spark: Any, plan: Any) -> DataFrame:
     """The rows of one of Spark's plans; of a command, what it returns."""
     from pyspark.sql.classic.dataframe import DataFrame
 
-    datasets = spark._jvm.org.apache.spark.sql.classic.Dataset
+    datasets = java_class(spark, "org.apache.spark.sql.classic.Dataset")
     return DataFrame(datasets.ofRows(spark._jsparkSession, plan), spark)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InlayError, InvalidRequest
 
@@ -32,13 +32,25 @@ def context_of(spark: SparkSession, verb: str) -> SparkContext:
     return context
 
 
+def java_class(spark: Any, name: str) -> Any:
+    """A class of Spark's JVM, by its whole name. `spark._jvm.org.apache…` asks the JVM about each part of
+    the name, which looks for a class there: half of what a small query costs the driver."""
+    from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
+
+    return JavaClass(name, spark._jvm._gateway_client)
+
+
+def to_seq(spark: Any, values: Iterable[Any]) -> Any:
+    """Scala's sequence of these."""
+    return java_class(spark, "org.apache.spark.api.python.PythonUtils").toSeq(list(values))
+
+
 def activate(spark: SparkSession) -> None:
     """Makes the session the active one of this thread, if that has none. Spark finds sources in Python that
     are written to by the active session, and a thread that a program starts has none."""
-    jvm = getattr(spark, "_jvm", None)
-    if jvm is None or find_context(spark) is None:
+    if getattr(spark, "_jvm", None) is None or find_context(spark) is None:
         return
-    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    sessions = java_class(spark, "org.apache.spark.sql.classic.SparkSession")
     if sessions.getActiveSession().isEmpty():
         sessions.setActiveSession(spark._jsparkSession)
 

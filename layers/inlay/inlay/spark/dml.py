@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -38,7 +38,6 @@ from inlay.engine import Request, Schema, already_applied
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile
 from inlay.format.predicate import FALSE, TRUE, Or, Predicate
-from inlay.format.schema import Field
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.data import layout_of, target_of, vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_entries
@@ -52,18 +51,23 @@ from inlay.plan.scan import FileTask, plan_scan
 from inlay.spark.affected_files import affected_by, files_matched
 from inlay.spark.api import read
 from inlay.spark.batches import collect_pickled, pickled_batch, pickled_tasks, read_pickled
-from inlay.spark.catalyst import Catalyst, check_stored, items, kind_of, resolved
+from inlay.spark.catalyst import Catalyst, ansi_cast, check_stored, items, kind_of, resolved
 from inlay.spark.conditions import (
-    attribute,
+    attributes,
     check_names,
     column_of,
     default_of,
+    expression_of,
+    filtered,
     frame_of,
+    plan_of,
+    projected,
     quoted,
 )
 from inlay.spark.connect import at_ref, check_writable, connect, load_writable, without_entries
+from inlay.spark.context import to_seq
 from inlay.spark.names import find_named
-from inlay.spark.native import file_name, native_frames, split, united
+from inlay.spark.native import FILE, POSITION, file_name, native_frames, split, united
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.refusals import OF_MERGES, OF_TABLES, NamesTheWay
 from inlay.spark.types import arrow_for, spark_schema, spelled, to_spark
@@ -79,9 +83,7 @@ KEYS_BYTES = PARTITION_BYTES
 # Bytes of a table from which its rows are looked up in a small source before both are sorted for the join.
 LOOKUP_BYTES = 16 * 1024 * 1024
 
-# Added columns: the position of a row of the table, whether the source has it, and which clause applies.
-_FILE = "__inlay_file"
-POSITION = "__inlay_position"
+# Added columns: whether the source has a row, and which clause applies.
 _SOURCE = "__inlay_source"
 _CLAUSE = "__inlay_clause"
 
@@ -147,8 +149,7 @@ class _MergeSource:
     def again(self) -> DataFrame:
         """The same rows and names, as columns of another side."""
         kept: Any = self.kept()
-        plan = kept._jdf.queryExecution().analyzed()
-        return frame_of(kept.sparkSession, plan.newInstance())
+        return frame_of(kept.sparkSession, plan_of(kept).newInstance())
 
 
 class InlayTable(NamesTheWay):
@@ -258,7 +259,7 @@ class InlayTable(NamesTheWay):
                 # Spark broadcasts no source whose own rows are kept, too: it would sort all of the table.
                 few = functions.broadcast(rows_of.again())
                 target = target.join(few, _column(condition), "left_semi")
-            values = [_values(c, schema, rows_of.frame, self._alias) for c in clauses]
+            values = [_values(clause, schema, self._alias) for clause in clauses]
             strict = self._is_strict
             rows = _actions(target, rows_of.frame, condition, clauses, values, schema, strict)
             parts = _write(rows, self._uri, loaded, clauses, named)
@@ -322,8 +323,10 @@ class InlayTable(NamesTheWay):
             pickled = pickled_tasks(self._spark, found.rest, "update, delete and merge")
             read_part = partial(_read_part, self._uri, schema)
             # Spark refuses unusual column names in rows that it passes to Python.
-            frames.append(pickled.mapInArrow(read_part, _plain(shape)))
-        rows = united(frames).toDF(*shape.names)
+            others = pickled.mapInArrow(read_part, _plain(shape))
+            # A union has the names of its first part.
+            frames.append(others if frames else others.toDF(*shape.names))
+        rows = united(frames)
         named = {file_name(task): task.file.key for task in found.native}
         return (rows if self._alias is None else rows.alias(self._alias)), named
 
@@ -384,7 +387,7 @@ def _actions(
     source: DataFrame | None,
     condition: Any,
     clauses: Sequence[_Clause],
-    values: Sequence[Mapping[str, Any]],
+    values: Sequence[Values | None],
     schema: Schema,
     strict: bool,
 ) -> DataFrame:
@@ -406,7 +409,7 @@ def _actions(
         on = f.expr(condition) if isinstance(condition, str) else condition
         # Columns are added to the joined rows only, so that they cannot clash with names of either side.
         rows = target.join(source.select("*", f.lit(True).alias(_SOURCE)), on, how)
-    has_target = f.col(_FILE).isNotNull()
+    has_target = f.col(FILE).isNotNull()
     has_source = f.lit(False) if source is None else f.col(_SOURCE).isNotNull()
     of_kind = {
         "matched": has_target & has_source,
@@ -415,42 +418,125 @@ def _actions(
     }
     sides = {"matched": rows, "not matched": source, "not matched by source": target}
     asked = spark_schema(schema)
-    kinds_of = {field.name: field.dataType for field in asked}
+    assigning = _Assigning(target, source, schema, strict)
     chosen: Any = f
-    assigned: list[dict[str, Any]] = []
+    assigned: list[Mapping[str, _Value]] = []
     for number, clause in enumerate(clauses):
-        given = dict(values[number])
-        if clause.condition is not None:
-            given[_CLAUSE] = clause.condition
-        side: Any = sides[clause.kind]
-        found = dict(zip(given, resolved(side, list(map(_column, given.values()))), strict=True))
-        condition = found.pop(_CLAUSE, None)
-        applies = of_kind[clause.kind]
-        chosen = chosen.when(
-            applies if condition is None else applies & column_of(spark, condition), f.lit(number)
-        )
-        if strict:
-            for name, one in found.items():
-                check_stored(spark, one, kinds_of[name], name)
-        assigned.append({name: column_of(spark, one) for name, one in found.items()})
-    if strict and not _only_deletes(clauses):
+        applies, given = assigning.by(clause, sides[clause.kind], values[number])
+        own = of_kind[clause.kind]
+        chosen = chosen.when(own if applies is None else own & applies, f.lit(number))
+        assigned.append(given)
+    is_sole = len(clauses) == 1
+    if strict and source is not None and not _only_deletes(clauses):
         # Whichever clause applies, two rows of the source for one of the table are one too many.
         chosen = chosen.when(of_kind["matched"], f.lit(len(clauses)))
-    rows = rows.select("*", chosen.otherwise(f.lit(None)).cast("int").alias(_CLAUSE))
-    rows = rows.where(f.col(_CLAUSE).isNotNull())
-    named = []
+        is_sole = False
+    which = expression_of(spark, chosen.otherwise(f.lit(None)).cast("int").alias(_CLAUSE))
+    plan = plan_of(rows)
+    plan = projected(spark, plan.output().appended(which), plan)
+    plan = filtered(spark, f.col(_CLAUSE).isNotNull(), plan)
+    is_clause = [f.col(_CLAUSE) == number for number in range(len(clauses))]
+    named = [f.col(name) for name in (_CLAUSE, FILE, POSITION)]
     for place, field in enumerate(asked):
-        value: Any = f
-        for number, clause in enumerate(clauses):
-            if clause.action == "delete":
-                continue
-            new = assigned[number].get(field.name)
-            if new is None:
-                new = _kept(clause, target, schema.fields[place], field.dataType)
-            value = value.when(f.col(_CLAUSE) == number, assigned_as(new, field.dataType, spark))
-        value = f.lit(None).cast(field.dataType) if value is f else value
+        ways = [given.get(field.name) for given in assigned]
+        value = _by_clause(spark, ways, is_clause, field.dataType, is_sole)
         named.append(value.alias(f"c{place}"))
-    return rows.select(_CLAUSE, _FILE, POSITION, *named)
+    columns = to_seq(spark, (expression_of(spark, column) for column in named))
+    return frame_of(spark, projected(spark, columns, plan))
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """One of Spark's expressions; `is_plain` if it is a column of the wanted type."""
+
+    expression: Any
+    is_plain: bool = False
+
+
+class _Assigning:
+    """What clauses give to the columns of a table; if `strict` only what SQL assigns to them."""
+
+    def __init__(self, target: Any, source: Any, schema: Schema, strict: bool) -> None:
+        self._target = target
+        self._source = source
+        self._schema = schema
+        self._asked = spark_schema(schema)
+        self._strict = strict
+
+    def by(
+        self, clause: _Clause, side: Any, given: Values | None
+    ) -> tuple[Any, Mapping[str, _Value]]:
+        """A clause's condition, if it has one, and the value of each column, none for a delete; names mean
+        what they mean on its side. `given` None: all columns that the source has."""
+        own = [] if clause.condition is None else [clause.condition]
+        named = {} if given is None else given
+        found = resolved(side, list(map(_column, [*named.values(), *own])))
+        applies = column_of(side.sparkSession, found.pop()) if own else None
+        if clause.action == "delete":
+            return applies, {}
+        if given is None:
+            values = self._alike
+        else:
+            values = dict(zip(named, map(_Value, found), strict=True))
+        if self._strict:
+            for name, value in values.items():
+                check_stored(side.sparkSession, value.expression, self._asked[name].dataType, name)
+        others = self._kept if clause.action == "update" else self._defaults
+        return applies, {**others, **values}
+
+    @cached_property
+    def _alike(self) -> dict[str, _Value]:
+        """The source's columns of the table's names."""
+        names = {found: spelled(found, self._source.columns) for found in self._schema.names}
+        same = {name: own for name, own in names.items() if own is not None}
+        if not same:
+            raise SchemaMismatch("the source has none of the table's columns")
+        kinds = {field.name: field.dataType for field in self._source.schema}
+        found = zip(same.items(), attributes(self._source, same.values()), strict=True)
+        return {
+            name: _Value(value, kinds[own] == self._asked[name].dataType)
+            for (name, own), value in found
+        }
+
+    @cached_property
+    def _kept(self) -> dict[str, _Value]:
+        names = self._schema.names
+        found = attributes(self._target, names)
+        return {name: _Value(value, True) for name, value in zip(names, found, strict=True)}
+
+    @cached_property
+    def _defaults(self) -> dict[str, _Value]:
+        spark = self._target.sparkSession
+        defaults = {
+            f.name: default_of(f, self._asked[f.name].dataType) for f in self._schema.fields
+        }
+        return {name: _Value(expression_of(spark, value)) for name, value in defaults.items()}
+
+
+def _by_clause(
+    spark: Any,
+    values: Sequence[_Value | None],
+    applies: Sequence[Any],
+    kind: DataType,
+    is_sole: bool,
+) -> Any:
+    """The value of the clause that applies, as the type of a column. Without a CASE where it makes no
+    difference: Spark compiles one for each of many columns."""
+    from pyspark.sql import functions as f
+
+    given = [(value, own) for value, own in zip(values, applies, strict=True) if value is not None]
+    if not given:
+        return f.lit(None).cast(kind)
+    first = given[0][0]
+    is_same = all(value == first for value, _ in given)
+    if is_same and (is_sole or first.is_plain):
+        found = column_of(spark, first.expression)
+        return found if first.is_plain else assigned_as(found, kind, spark)
+    case: Any = f
+    for value, own in given:
+        found = column_of(spark, value.expression)
+        case = case.when(own, found if value.is_plain else assigned_as(found, kind, spark))
+    return case
 
 
 def _column(given: Any) -> Any:
@@ -471,7 +557,7 @@ def _is_looked_up(
         return False
     frame: Any = source.frame
     session = frame.sparkSession._jsparkSession
-    if not _is_by_name(session.expression(_column(condition)._jc)):
+    if not _is_by_name(expression_of(frame.sparkSession, _column(condition))):
         return False
     conf = session.sessionState().conf()
     size = frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
@@ -497,29 +583,16 @@ def _only_deletes(clauses: Sequence[_Clause]) -> bool:
 def assigned_as(value: Any, kind: DataType, spark: Any) -> Any:
     """A value as the column's type. One that does not fit is an error, also where the session's casts give
     NULL or another number (`spark.sql.ansi.enabled` false)."""
-    jvm = spark._jvm.org.apache.spark.sql
-    cast = jvm.catalyst.expressions.Cast(
-        jvm.classic.ExpressionUtils.expression(value._jc),
-        spark._jsparkSession.parseDataType(kind.json()),
-        spark._jvm.scala.Option.apply(spark.conf.get("spark.sql.session.timeZone")),
-        jvm.catalyst.expressions.EvalMode.ANSI(),
-    )
-    return column_of(spark, cast)
+    wanted = spark._jsparkSession.parseDataType(kind.json())
+    return column_of(spark, ansi_cast(spark, expression_of(spark, value), wanted))
 
 
-def _values(
-    clause: _Clause, schema: Schema, source: DataFrame | None, alias: str | None
-) -> dict[str, Any]:
-    """The values that a clause gives to the table's columns."""
+def _values(clause: _Clause, schema: Schema, alias: str | None) -> dict[str, Any] | None:
+    """The values that a clause gives to the table's columns; None for all columns of the source."""
     if clause.action == "delete":
         return {}
     if clause.values is None:
-        assert source is not None
-        names = {found: spelled(found, source.columns) for found in schema.names}
-        found = {name: attribute(source, own) for name, own in names.items() if own is not None}
-        if not found:
-            raise SchemaMismatch("the source has none of the table's columns")
-        return found
+        return None
     given: dict[str, Any] = {}
     for name, value in clause.values.items():
         column = _assigned_to(name, schema, alias)
@@ -564,11 +637,6 @@ def _name_parts(name: str) -> list[str]:
     except AnalysisException:
         return [name]
     return [parts.apply(place) for place in range(parts.length())]
-
-
-def _kept(clause: _Clause, target: DataFrame, field: Field, kind: DataType) -> Any:
-    """The value of a column that the clause does not name."""
-    return attribute(target, field.name) if clause.action == "update" else default_of(field, kind)
 
 
 def _write(
@@ -665,7 +733,7 @@ def _result(
 
 def _placed(schema: Schema) -> StructType:
     found = spark_schema(schema)
-    return found.add(_FILE, "string", nullable=False).add(POSITION, "long", nullable=False)
+    return found.add(FILE, "string", nullable=False).add(POSITION, "long", nullable=False)
 
 
 def _plain(shape: StructType) -> StructType:

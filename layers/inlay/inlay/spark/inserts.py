@@ -29,8 +29,9 @@ from inlay.spark.catalyst import (
 from inlay.spark.conditions import attribute_at, column_of, default_of, quoted
 from inlay.spark.connect import load_state
 from inlay.spark.context import activate
-from inlay.spark.dml import POSITION, DmlResult, InlayTable, assigned_as
+from inlay.spark.dml import DmlResult, InlayTable, assigned_as
 from inlay.spark.names import Named, static_values
+from inlay.spark.native import POSITION
 from inlay.spark.native_append import append, source_result
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import spark_schema, spelled

@@ -34,10 +34,15 @@ from inlay.spark.conditions import (
     attribute_at,
     column_of,
     condition_of,
+    expression_of,
+    filtered,
     frame_of,
+    plan_of,
+    projected,
     quoted,
 )
 from inlay.spark.connect import connect, place
+from inlay.spark.context import java_class, to_seq
 from inlay.spark.exact_columns import exact_columns
 from inlay.spark.types import SPARK_TYPES, arrow_for, has_twins, spark_schema
 from inlay.storage.open import parse_location
@@ -81,6 +86,9 @@ MAX_BITMAP_BYTES = 16 * 1024 * 1024
 # which costs a row less than a join. Every task is sent the bitmap of its file.
 INLINE_FILES = 4
 INLINE_BYTES = 1024 * 1024
+# Added columns: the name of a row's file, and its position there.
+FILE = "__inlay_file"
+POSITION = "__inlay_position"
 # A column of this name is a row's position in its file, for Spark's reader.
 _ROW_INDEX = "_tmp_metadata_row_index"
 # A file's name by which Spark's name for it is the same, whatever Spark makes of other signs.
@@ -89,6 +97,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9._=-]+")
 V1_SOURCES = "spark.sql.sources.useV1SourceList"
 # Rows of a batch; where Spark takes it for "no limit", PySpark takes no Arrow and reads no Python source.
 BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 _HADOOP_SCHEMES = {"file": ("file",), "s3": ("s3a", "s3")}
 
 
@@ -325,12 +334,17 @@ def hadoop_root(spark: SparkSession, uri: str, key: str) -> str | None:
     return None
 
 
+def hadoop_place(spark: Any, path: str) -> tuple[Any, Any]:
+    """A path of Spark's file systems, and its file system."""
+    place = java_class(spark, "org.apache.hadoop.fs.Path")(path)
+    return place, place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+
+
 def _exists(spark: Any, path: str) -> bool:
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
     try:
-        place = spark._jvm.org.apache.hadoop.fs.Path(path)
-        system = place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        place, system = hadoop_place(spark, path)
         return bool(system.exists(place))
     except Py4JJavaError:
         # No such file system, no credentials for it, no such endpoint.
@@ -417,10 +431,8 @@ def united(frames: Sequence[DataFrame]) -> DataFrame:
     if len(frames) == 1:
         return frames[0]
     spark = first.sparkSession
-    jvm = spark._jvm
-    plans = jvm.PythonUtils.toSeq([f._jdf.queryExecution().analyzed() for f in frames])
-    union = jvm.org.apache.spark.sql.catalyst.plans.logical.Union(plans, False, False)
-    return frame_of(spark, union)
+    union = java_class(spark, "org.apache.spark.sql.catalyst.plans.logical.Union")
+    return frame_of(spark, union(to_seq(spark, map(plan_of, frames)), False, False))
 
 
 def _frame(
@@ -448,11 +460,15 @@ def _frame(
     frame = _with_nullability(spark, relation, asked)
     place: list[Any] = []
     if placed or (by_position and not is_inline):
-        place = [_name_of_file(frame), f.col(_ROW_INDEX)]
-    elif by_position:
-        place = [f.col(_ROW_INDEX)]
-    if any(map(_float, looked_at)) or len(place) == 2:
-        frame = frame.select(*map(_guarded, looked_at), *place)
+        place = [_name_of_file(frame).alias(FILE)]
+    if by_position or placed:
+        place.append(f.col(_ROW_INDEX).alias(POSITION))
+    if any(map(_float, looked_at)) or place:
+        plan = plan_of(frame)
+        output = plan.output()
+        read = [_guarded(spark, found, output.apply(n)) for n, found in enumerate(looked_at)]
+        added = (expression_of(spark, column) for column in place)
+        frame = frame_of(spark, projected(spark, to_seq(spark, [*read, *added]), plan))
     if predicate != TRUE:
         frame = frame.where(condition_of(predicate, schema))
     for deleted in share.deleted.where:
@@ -527,27 +543,26 @@ def _array(spark: Any, words: pa.Int64Array) -> Any:
     """A literal, which Spark neither copies nor writes out."""
     from pyspark.sql.types import ArrayType, LongType
 
-    jvm = spark._jvm
-    found = spark.sparkContext._gateway.new_array(jvm.long, len(words))
-    order = jvm.java.nio.ByteOrder.LITTLE_ENDIAN
-    body = jvm.java.nio.ByteBuffer.wrap(words.buffers()[1].to_pybytes()).order(order)
-    body.asLongBuffer().get(found)
-    expressions = jvm.org.apache.spark.sql.catalyst.expressions
+    found = spark.sparkContext._gateway.new_array(spark._jvm.long, len(words))
+    order = java_class(spark, "java.nio.ByteOrder").LITTLE_ENDIAN
+    buffers = java_class(spark, "java.nio.ByteBuffer")
+    buffers.wrap(words.buffers()[1].to_pybytes()).order(order).asLongBuffer().get(found)
     kind = spark._jsparkSession.parseDataType(ArrayType(LongType(), False).json())
-    data = expressions.UnsafeArrayData.fromPrimitiveArray(found)
-    return column_of(spark, expressions.Literal(data, kind))
+    arrays = java_class(spark, _EXPRESSIONS + "UnsafeArrayData")
+    literal = java_class(spark, _EXPRESSIONS + "Literal")
+    return column_of(spark, literal(arrays.fromPrimitiveArray(found), kind))
 
 
 def _bit(spark: Any, words: Any, position: Any) -> Any:
     """The bit of a row that `words` have: 1 where it is deleted."""
     from pyspark.sql import functions as f
 
-    expressions = spark._jvm.org.apache.spark.sql.catalyst.expressions
     word = f.get(words, f.shiftright(position, 6).cast("int"))
     place = position.bitwiseAND(63).cast("int")
     # PySpark's own `shiftright` takes no column; `getbit` costs a row three times as much.
-    pair = (spark._jsparkSession.expression(each._jc) for each in (word, place))
-    return column_of(spark, expressions.ShiftRight(*pair)).bitwiseAND(1)
+    shifted = java_class(spark, _EXPRESSIONS + "ShiftRight")
+    pair = (expression_of(spark, each) for each in (word, place))
+    return column_of(spark, shifted(*pair)).bitwiseAND(1)
 
 
 def _without_bits(frame: Any, words: pa.Int64Array, *, dropped: int) -> DataFrame:
@@ -555,12 +570,10 @@ def _without_bits(frame: Any, words: pa.Int64Array, *, dropped: int) -> DataFram
     of which the analysis costs more than anything else here."""
     from pyspark.sql import functions as f
 
-    spark = frame.sparkSession
-    plans = spark._jvm.org.apache.spark.sql.catalyst.plans.logical
-    rows = frame._jdf.queryExecution().analyzed()
-    is_left = _bit(spark, _array(spark, words), f.col(_ROW_INDEX)) == 0
-    left = plans.Filter(spark._jsparkSession.expression(is_left._jc), rows)
-    return frame_of(spark, plans.Project(rows.output().dropRight(dropped), left))
+    spark, rows = frame.sparkSession, plan_of(frame)
+    is_left = _bit(spark, _array(spark, words), f.col(POSITION)) == 0
+    left = filtered(spark, is_left, rows)
+    return frame_of(spark, projected(spark, rows.output().dropRight(dropped), left))
 
 
 def _bitmaps(spark: SparkSession, share: Share, words: Sequence[pa.Int64Array]) -> DataFrame:
@@ -588,19 +601,19 @@ def _relation(spark: Any, paths: Sequence[str], like: Any) -> Any:
     """Spark's relation for these files, whatever their columns; `like` is another one of this table, which
     saves Spark to look for the format."""
     if like is not None:
-        jvm = spark._jvm
-        files = jvm.org.apache.spark.sql.execution.datasources
-        own = jvm.PythonUtils.toSeq([jvm.org.apache.hadoop.fs.Path(path) for path in paths])
-        none = jvm.scala.Option.empty()
-        cache = getattr(getattr(files, "NoopCache$"), "MODULE$")
-        index = files.InMemoryFileIndex(
+        files = "org.apache.spark.sql.execution.datasources."
+        path = java_class(spark, "org.apache.hadoop.fs.Path")
+        own = to_seq(spark, map(path, paths))
+        none = java_class(spark, "scala.Option").empty()
+        cache = getattr(java_class(spark, files + "NoopCache$"), "MODULE$")
+        index = java_class(spark, files + "InMemoryFileIndex")(
             spark._jsparkSession, own, like.options(), none, cache, none, none
         )
         # The index leaves out what is missing, of which `parquet` says so.
         if len(index.inputFiles()) == len(paths):
             return _copied(like, index, like.dataSchema())
     frame = spark.read.schema(f"{_ROW_INDEX} bigint").options(**_OPTIONS).parquet(*paths)
-    return frame._jdf.queryExecution().analyzed().relation()
+    return plan_of(frame).relation()
 
 
 def _with_nullability(spark: Any, relation: Any, asked: StructType) -> Any:
@@ -630,14 +643,13 @@ def _float(found: Field) -> Primitive | None:
     return found.type if isinstance(found.type, Primitive) and found.type.is_float else None
 
 
-def _guarded(found: Field) -> Any:
-    """Spark skips row groups by the bounds of floats, although these do not cover NaN, which is above all
-    numbers, and it distinguishes -0.0 in a dictionary from 0.0. It does so for plain columns only, and one
-    times x is x."""
+def _guarded(spark: Any, found: Field, column: Any) -> Any:
+    """The column; one times it for floats. Spark skips row groups by the bounds of floats, although these
+    do not cover NaN, which is above all numbers, and it distinguishes -0.0 in a dictionary from 0.0. It
+    does so for plain columns only, and one times x is x."""
     from pyspark.sql import functions as f
 
-    column = f.col(quoted(found.name))
-    if (kind := _float(found)) is not None:
-        one = f.lit(1.0).cast(kind.name)
-        return (column * one).alias(found.name)
-    return column
+    if (kind := _float(found)) is None:
+        return column
+    one = f.lit(1.0).cast(kind.name)
+    return expression_of(spark, (column_of(spark, column) * one).alias(found.name))

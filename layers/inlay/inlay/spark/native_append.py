@@ -44,10 +44,10 @@ from inlay.parquet.arrow.declared import Declared
 from inlay.plan.change import AddFiles, Change
 from inlay.plan.pruning.compared import compared_columns
 from inlay.spark.catalyst import items, kind_of
-from inlay.spark.conditions import attribute, default_of
+from inlay.spark.conditions import attribute, column_of, default_of, expression_of, plan_of
 from inlay.spark.connect import at_ref, bound
-from inlay.spark.context import activate
-from inlay.spark.native import V1_SOURCES, hadoop_root
+from inlay.spark.context import activate, java_class, to_seq
+from inlay.spark.native import V1_SOURCES, hadoop_place, hadoop_root
 from inlay.spark.options import WriteOptions
 from inlay.spark.releases import release_of
 from inlay.spark.types import SPARK_TYPES, has_twins, named_as_in, spark_schema
@@ -182,7 +182,7 @@ def _why_by_source(frame: DataFrame, snapshot: Snapshot) -> str:
 
 
 def _is_observed(frame: Any) -> bool:
-    plan = frame._jdf.queryExecution().analyzed()
+    plan = plan_of(frame)
     if release_of(pyspark.__version__) < (4, 1):
         # Here no pattern of the plan's tree says it.
         pending = [plan]
@@ -192,7 +192,7 @@ def _is_observed(frame: Any) -> bool:
                 return True
             pending += items(node.children())
         return False
-    patterns = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    patterns = java_class(frame.sparkSession, "org.apache.spark.sql.catalyst.trees.TreePattern")
     return bool(plan.containsPattern(patterns.COLLECT_METRICS()))
 
 
@@ -241,7 +241,7 @@ def _written(
     frame: DataFrame, ctx: Context, root: str, loaded: LoadedTable
 ) -> Iterator[Sequence[IngestSource]]:
     """The files that Spark has written, for as long as it takes to make them the table's own."""
-    spark: Any = frame.sparkSession
+    spark = frame.sparkSession
     unfinished = keys.unfinished_prefix(loaded.date_us, ctx.new_id())
     prefix = ctx.key(unfinished)
     folder = f"{root}/{unfinished}"
@@ -253,8 +253,7 @@ def _written(
             if not landed_object(found.key[len(prefix) :], size=found.size).is_ignored
         ]
     finally:
-        place = spark._jvm.org.apache.hadoop.fs.Path(folder)
-        system = place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        place, system = hadoop_place(spark, folder)
         system.delete(place, True)
 
 
@@ -351,8 +350,8 @@ def _columns(frame: DataFrame, schema: Schema) -> Iterator[Any]:
 
 def _in_session(rows: Any, session: Any) -> Any:
     """The rows as a JVM DataFrame of this session."""
-    datasets = rows.sparkSession._jvm.org.apache.spark.sql.classic.Dataset
-    return datasets.ofRows(session, rows._jdf.queryExecution().analyzed())
+    datasets = java_class(rows.sparkSession, "org.apache.spark.sql.classic.Dataset")
+    return datasets.ofRows(session, plan_of(rows))
 
 
 def _as_optional(rows: Any, schema: Schema, session: Any) -> Any:
@@ -409,10 +408,6 @@ def _is_no_text(value: Any, kind: DataType) -> Any:
 
 def _required(frame: Any, value: Any, name: str) -> Any:
     """A value that is checked to be no NULL when it is written."""
-    from pyspark.sql.classic.column import Column
-
-    jvm = frame.sparkSession._jvm
-    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    checks = jvm.org.apache.spark.sql.catalyst.expressions.objects
-    checked = checks.AssertNotNull(expressions.expression(value._jc), jvm.PythonUtils.toSeq([name]))
-    return Column(expressions.column(checked))
+    spark = frame.sparkSession
+    checks = java_class(spark, "org.apache.spark.sql.catalyst.expressions.objects.AssertNotNull")
+    return column_of(spark, checks(expression_of(spark, value), to_seq(spark, [name])))

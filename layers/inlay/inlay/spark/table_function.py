@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 from inlay.engine import POINTER, Head, open_store
 from inlay.errors import InvalidRequest
 from inlay.spark.api import read
-from inlay.spark.conditions import quoted
+from inlay.spark.conditions import plan_of, quoted
 from inlay.spark.connect import at_ref, load_state
-from inlay.spark.context import CalledBack, context_of, is_set
+from inlay.spark.context import CalledBack, context_of, is_set, java_class
 from inlay.storage.open import below
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class TableFunction(CalledBack):
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         # The queries that are being analysed, by identity; the newest last.
-        self._numbers: Any = spark._jvm.java.util.IdentityHashMap()
+        self._numbers: Any = java_class(spark, "java.util.IdentityHashMap")()
         self._pinned: OrderedDict[int, _Pinned] = OrderedDict()
         self._next = count()
         self._lock = Lock()
@@ -142,13 +142,13 @@ class TableFunction(CalledBack):
             uri, asked = called(expressions)
             version = self._version(uri, asked)
             frame = read(self._spark, uri, version=version, ref=_text(asked, "ref"))
-        return frame._jdf.queryExecution().analyzed()
+        return plan_of(frame)
 
     def _version(self, uri: str, asked: Mapping[str, object]) -> int:
         """The version that this query reads. Spark analyses a whole query, views included, with one cache
         of relations, so a version found for that cache belongs to this query."""
-        analysis = self._spark._jvm.org.apache.spark.sql.catalyst.analysis
-        cache = analysis.AnalysisContext.get().relationCache()
+        contexts = "org.apache.spark.sql.catalyst.analysis.AnalysisContext"
+        cache = java_class(self._spark, contexts).get().relationCache()
         # Threads of a notebook analyse queries at the same time, each in its own callback.
         with self._lock:
             number = self._numbers.get(cache)
