@@ -183,11 +183,11 @@ def parts(data: pa.Table, files: int) -> list[pa.Table]:
     return [data.slice(start, step) for start in range(0, data.num_rows, step)]
 
 
-def fill(data: pa.Table, files: int) -> None:
+def fill(data: pa.Table, files: int, name: str = "lineitem") -> None:
     import inlay
 
     table = inlay.create(
-        uri(),
+        uri(name),
         data.schema,
         primary_key=["l_orderkey", "l_linenumber"],
         sort_by="l_orderkey",

@@ -367,6 +367,7 @@ def _unchunked(body: bytes) -> bytes:
 class _Server:
     def __init__(self, latency: float) -> None:
         self.latency = latency
+        self.stream = 0.0  # bytes a second of one connection; 0: all that there are
         self.store = _Store()
         self.log: list[Logged] = []
 
@@ -408,6 +409,8 @@ class _Server:
             if self.latency:
                 await asyncio.sleep(self.latency)
             operation, answer = self.store.answer(request)
+            if self.stream:
+                await asyncio.sleep(len(answer.body) / self.stream)
             ended = time.monotonic()
             sent = 0 if method == "HEAD" else len(answer.body)
             self.log.append(Logged(operation, request.key, len(body), sent, began, ended))
@@ -445,6 +448,8 @@ class _Server:
             self.log.clear()
         elif what == "latency":
             self.latency = float(body)
+        elif what == "stream":
+            self.stream = float(body)
         elif what == "log":
             rows = [
                 (r.operation, r.key, r.bytes_in, r.bytes_out, r.began, r.ended) for r in self.log
@@ -538,6 +543,10 @@ class CountingServer:
 
     def set_latency(self, latency_ms: float) -> None:
         self._ask("latency", str(latency_ms / 1000))
+
+    def set_stream(self, bytes_a_second: float) -> None:
+        """What one connection brings at most; 0: no limit."""
+        self._ask("stream", str(bytes_a_second))
 
     def log(self) -> list[Logged]:
         return [Logged(*row) for row in json.loads(self._ask("log"))]

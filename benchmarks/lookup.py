@@ -3,9 +3,8 @@
     python benchmarks/lookup.py [--rows 150000]
 
 lineitem in two files, each one row group, in memory: requests and bytes are exact, no time is measured.
-`gap` is `parquet.read.ranges.GAP_BYTES`, over which two ranges are one request; `whole` is
-`parquet.read.single_pages.WHOLE_CHUNK_BYTES`, below which a chunk comes whole; both in KiB. Opening the
-table is not in it.
+`gap` is `parquet.read.ranges.GAP_BYTES`, over which two ranges are one request. Opening the table is not
+in it.
 """
 
 from __future__ import annotations
@@ -18,13 +17,11 @@ import pyarrow as pa
 import inlay
 from bench import KEY, lineitem, parts
 from inlay.ops.context import InlineExecutor
-from inlay.parquet.read import data_file, ranges, single_pages
+from inlay.parquet.read import data_file, ranges
 from inlay.parquet.write import writer
 
-KIB = 1024
 PAGES = (5_000, 2_000, 1_000)
-# (gap, whole): what is set first, then what takes more requests, and what takes fewer.
-BOUNDS = ((64, 64), (32, 32), (16, 16), (8, 0), (128, 64), (256, 64))
+GAPS = (0, 8_000, 16_000, ranges.GAP_BYTES, 64_000, 128_000, 256_000)
 
 
 def opened(uri: str) -> inlay.Table:
@@ -50,20 +47,19 @@ def measure(data: pa.Table, page_rows: int) -> None:
             table.append(part)
         stored = sum(file.size for file in table.inspect.entries()[0])
         key = data["l_orderkey"][data.num_rows * 3 // 4 + 1_000].as_py()
-        for gap, whole in BOUNDS:
-            merging = mock.patch.dict(ranges.merge_ranges.__kwdefaults__, gap=gap * KIB)
-            with merging, mock.patch.object(single_pages, "WHOLE_CHUNK_BYTES", whole * KIB):
+        for gap in GAPS:
+            with mock.patch.dict(ranges.merge_ranges.__kwdefaults__, gap=gap):
                 row = cost(uri, where=f"l_orderkey = {key}")
                 first = cost(uri, limit=10)
-            print(f"| {page_rows:,} | {stored / 1e6:.2f} | {gap} | {whole} | {row} | {first} |")
+            print(f"| {page_rows:,} | {stored / 1e6:.2f} | {gap:,} | {row} | {first} |")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=150_000)
     data = lineitem(parser.parse_args().rows)
-    print("| rows of a page | MB stored | gap | whole | a row by its key | limit 10 |")
-    print("|---|---|---|---|---|---|")
+    print("| rows of a page | MB stored | gap | a row by its key | limit 10 |")
+    print("|---|---|---|---|---|")
     for page_rows in PAGES:
         measure(data, page_rows)
 

@@ -7,8 +7,9 @@ TPC-H lineitem as `bench.py` has it, each request answered after 20 ms. Requests
 are the longest chain of requests that the server saw, at least one more where the machine is busy; CPU is
 of this process (user and system), wall the least of `--repeat`.
 
-Ranges of a file are joined over the gaps that `parquet.read.ranges.NETWORK` makes worth it: `--joined` asks
-for the ten rows with the highest price by what that may be taken to be, at three latencies.
+Ranges of a file are joined over the gaps that `parquet.read.ranges.NETWORK` makes worth it: `--joined`
+asks, at three latencies and 90 MB/s of each connection, for the ten rows with the highest price by what
+latency may be taken to be, and for a row of smaller files by its key by how near is one request.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ PAGE = page.PLACE / "reading.md"
 LATENCY_MS = 20.0
 # Network by the latency that ranges are joined for, in ms; 0 joins over no gap but the smallest.
 JOINED_FOR = (0, 5, 20, 100)
+# Bytes over which ranges are one request, also where a connection is free for each.
+NEAR = (0, 16_000, ranges.GAP_BYTES, 64_000, 256_000)
+# A table of smaller files: rows, files.
+SMALL, SMALL_ROWS, SMALL_FILES = "small", 120_000, 2
 TOP_10 = {"order_by": "l_extendedprice DESC", "limit": 10}
 
 # What is measured: what was to be reached, and what is in the way where it is not.
@@ -62,10 +67,7 @@ in the second table.""",
     "point by key": (
         "3 waves, 18 requests, .3 MB",
         """the pointer, the end of two files (the key's rows are at a border of two here), a page of each
-column in each. Of smaller files the pages of a row are so
-near each other that fewer requests bring more bytes: with 60,000 rows in a row group 5 requests and .75 MB,
-with gaps of 16 KB 16 requests and .26 MB (`benchmarks/lookup.py`). By the model the first takes less
-time.""",
+column in each. With 60,000 rows in a file it is 16 requests and .28 MB (last table).""",
     ),
     "delete of one key in 60": (
         "",
@@ -200,9 +202,35 @@ def joined(
             network = replace(ranges.NETWORK, latency_seconds=joined_for / 1_000)
             with mock.patch.object(ranges, "NETWORK", network):
                 used = least(server, scanned(**TOP_10), repeat)
-            gap, mb = round(network.gap_bytes / 1e3), round(used.bytes_down / 1e6, 1)
-            yield [latency, joined_for, gap, used.requests, mb, round(used.wall_s, 2)]
+            yield [latency, joined_for, round(network.gap_bytes / 1e3), *_cells(used)]
     server.set_latency(LATENCY_MS)
+
+
+def near(
+    server: CountingServer, data: pa.Table, latencies: Sequence[float], repeat: int
+) -> Iterator[list[float]]:
+    """Latency, KB over which ranges are one request, requests, MB, wall: of a row by its key."""
+    if not latencies:
+        return
+    rows = data.slice(0, SMALL_ROWS)
+    fill(rows, SMALL_FILES, SMALL)
+    key = rows["l_orderkey"][rows.num_rows * 3 // 4 + 1_000].as_py()
+
+    def ask() -> int:
+        found = inlay.open(uri(SMALL)).scan(where=f"l_orderkey = {key}")
+        return int(found.to_arrow().num_rows)
+
+    for latency in latencies:
+        server.set_latency(latency)
+        for gap in NEAR:
+            with mock.patch.dict(ranges.merge_ranges.__kwdefaults__, gap=gap):
+                used = least(server, ask, repeat)
+            yield [latency, round(gap / 1e3), *_cells(used)]
+    server.set_latency(LATENCY_MS)
+
+
+def _cells(used: Measured) -> list[float]:
+    return [used.requests, round(used.bytes_down / 1e6, 2), round(used.wall_s, 3)]
 
 
 # -- the page -------------------------------------------------------------------------------------
@@ -217,10 +245,15 @@ alone makes. CPU and wall are of this machine, good for ratios within the page. 
 with their waves: [Measurements](index.md), Queries."""
 MODEL = """## How far apart ranges may be
 
-`parquet.read.ranges.Network`: a first byte comes after 20 ms, 32 requests are waited for side by side and
-share 200 MB/s, and for each Python computes .3 ms, one after the other. So a request that waits for a
-connection takes as long as {gap} KB, and ranges that are nearer come together, as long as there are more of
-them than connections; where a connection is free for each, over 64 KB."""
+`parquet.read.ranges.Network`: a first byte comes after 20 ms, 32 requests are waited for side by side, one
+connection brings 90 MB/s and all of them 200, and for each request Python computes .3 ms, one after the
+other. So where a connection is free for each range, those are one request that are {near} KB apart or less:
+what is between them takes one connection as long as Python another request. A request that waits for a
+connection takes as long as {gap} KB: where there are more ranges than connections, the nearest are joined
+over gaps up to that. By S3's price fewer requests would be better still, up to 24 ms of a function of 1 GB
+for a GET; where bytes leave the region a GET costs as much as 4 KB."""
+NEAR_HEAD = """A row by its key of 60,000 rows and 16 columns in a file, by how near is one request: the
+pointer, the end of a file and the pages. One connection brings 90 MB/s, here and above."""
 FRESH = """## A fresh process
 
 CPU from the interpreter's start to the answer, and modules: least of the runs. The goal for a count is
@@ -258,12 +291,17 @@ def page_of(stored: Mapping[str, Any]) -> str:
                 [[k, f"{cpu:.2f}", str(modules)] for k, (cpu, modules) in stored["starts"].items()],
             )
         ),
-        MODEL.format(gap=round(ranges.NETWORK.gap_bytes / 1e3)),
+        MODEL.format(
+            near=round(ranges.NETWORK.near_bytes / 1e3), gap=round(ranges.NETWORK.gap_bytes / 1e3)
+        ),
     ]
     if stored["joined"]:
         head = ["answered after, ms", "joined for, ms", "gap, KB", "requests", "MB", "wall, s"]
         found = [[f"{cell:g}" for cell in row] for row in stored["joined"]]
         parts.append("\n".join(page.table(head, found)))
+        head = ["answered after, ms", "near, KB", "requests", "MB", "wall, s"]
+        found = [[f"{cell:g}" for cell in row] for row in stored["near"]]
+        parts += [NEAR_HEAD, "\n".join(page.table(head, found))]
     parts.append(GARBAGE)
     return "\n\n".join([HEAD.format(about=stored["about"]), *parts]) + "\n"
 
@@ -277,7 +315,10 @@ def measure(
     latencies: Sequence[float],
 ) -> dict[str, Any]:
     """All figures, as they are stored."""
+    server.set_stream(ranges.NETWORK.stream_bytes_a_second)
     apart = list(joined(server, latencies, repeat))
+    beside = list(near(server, data, latencies, repeat))
+    server.set_stream(0)
     arrow = decoded(data)
     fresh = starts(server, repeat)
     found = {name: asdict(used) for name, used in asked(server, data, repeat)}
@@ -286,7 +327,14 @@ def measure(
         f"{LATENCY_MS:g} ms; Python {platform.python_version()}, pyarrow {pa.__version__}, "
         f"{os.cpu_count()} cores, load {os.getloadavg()[1]:.0f}."
     )
-    return {"about": about, "rows": found, "arrow": arrow, "starts": fresh, "joined": apart}
+    return {
+        "about": about,
+        "rows": found,
+        "arrow": arrow,
+        "starts": fresh,
+        "joined": apart,
+        "near": beside,
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -121,7 +121,8 @@ def test_the_cache_forgets_the_least_recently_used() -> None:
 
 
 def test_gaps_are_bridged_while_that_takes_less_time() -> None:
-    """Among all ways to join neighbours, the fastest by the model: every subset of the gaps is tried."""
+    """Among all ways to join neighbours that leave no connection free, the fastest by the model: every
+    subset of the gaps is tried."""
     dice = random.Random(7)
     for _ in range(60):
         at, places = 0, []
@@ -129,14 +130,23 @@ def test_gaps_are_bridged_while_that_takes_less_time() -> None:
             at += dice.randrange(GAP_BYTES + 1, 2 * NETWORK.gap_bytes)
             places.append(ByteRange(at, at := at + dice.randrange(1, 50_000)))
         connections = dice.choice([1, 2, 3, 8])
-        best = min(
-            NETWORK.seconds(_sizes(places, cut), connections)
-            for cut in itertools.product([True, False], repeat=len(places) - 1)
+        least = min(connections, len(places))
+        ways = (
+            _sizes(places, cut) for cut in itertools.product([True, False], repeat=len(places) - 1)
         )
+        best = min(NETWORK.seconds(way, connections) for way in ways if len(way) >= least)
         found = merge_ranges(places, connections=connections)
         taken = NETWORK.seconds([r.length for r in found], connections)
         assert taken == pytest.approx(best)
-        assert len(found) >= min(connections, len(places))
+        assert len(found) >= least
+
+
+def test_near_ranges_are_one_request_while_one_connection_brings_what_is_between() -> None:
+    """In the time that Python takes for another request."""
+    for gap, requests in ((GAP_BYTES, 1), (GAP_BYTES + 1, 2)):
+        found = merge_ranges([ByteRange(0, 10), ByteRange(10 + gap, 20 + gap)], connections=2)
+        assert len(found) == requests
+    assert GAP_BYTES / NETWORK.stream_bytes_a_second == pytest.approx(NETWORK.request_seconds)
 
 
 def _sizes(places: list[ByteRange], cut: tuple[bool, ...]) -> list[int]:

@@ -96,7 +96,7 @@ def test_of_scattered_rows_pages_are_read(lake: Any, files: Any, second: tuple[s
     # The ends, then at once the pages that bounds promise most of, no more than rows: with all columns.
     verbs = [read.verb for read in lake.store.reads]
     assert verbs == sorted(verbs, reverse=True)
-    assert (verbs.count("SUFFIX"), verbs.count("GET")) == (4, 6)
+    assert (verbs.count("SUFFIX"), verbs.count("GET")) == (4, 9)
 
 
 def test_what_is_as_good_and_in_later_files_is_not_read(lake: Any) -> None:

@@ -58,33 +58,36 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-# Two ranges this near are one request, also where a connection is free for each: what Python does
-# for a request takes as long as fetching what is between them (`Network.request_seconds`).
-GAP_BYTES = 64 * 1024
-
-
 @dataclass(frozen=True, slots=True)
 class Network:
     """What requests cost in time: a first byte comes after `latency_seconds`, `connections` are waited for
-    side by side, and all of them share `bytes_a_second`. For each request a process computes
-    `request_seconds`, one after the other: it signs, sends and parses in Python, on one core (.3 to .5 ms).
+    side by side, one brings `stream_bytes_a_second` and all of them `bytes_a_second`. For each request a
+    process computes `request_seconds`, one after the other: it signs, sends and parses in Python, on one
+    core.
 
-    The defaults are S3's from the same region. Their price says nothing against fewer requests: bytes are
-    free there, and a GET costs as much as 24 ms of a function of 1 GB.
+    The defaults are S3's from the same region. By its price fewer requests are better still: bytes are free
+    there, and a GET costs as much as 24 ms of a function of 1 GB; elsewhere a GET is the price of 4 KB.
     """
 
     latency_seconds: float = 0.020
     bytes_a_second: float = 200e6
+    stream_bytes_a_second: float = 90e6
     connections: int = 32
-    request_seconds: float = GAP_BYTES / 200e6
+    request_seconds: float = 0.0003
 
     def seconds(self, sizes: Sequence[int], connections: int) -> float:
-        """The time for requests of `sizes` bytes over some of the connections."""
+        """The time for requests of `sizes` bytes over some of the connections, all of which are busy."""
         waits = max(1.0, len(sizes) / connections) * self.latency_seconds
         share = connections / self.connections
         return (
             waits + (len(sizes) * self.request_seconds + sum(sizes) / self.bytes_a_second) / share
         )
+
+    @property
+    def near_bytes(self) -> int:
+        """As many bytes of one connection take the time that a request computes: where a connection is free
+        for each range, those are one request that are as near as that."""
+        return round(self.request_seconds * self.stream_bytes_a_second)
 
     @property
     def gap_bytes(self) -> int:
@@ -95,6 +98,7 @@ class Network:
 
 
 NETWORK = Network()
+GAP_BYTES = NETWORK.near_bytes
 # A longer range is fetched in several requests side by side: one S3 connection is slower than a NIC.
 GET_BYTES = 16 * 1024 * 1024
 # An object up to this size comes whole with its footer: one request instead of two or three.

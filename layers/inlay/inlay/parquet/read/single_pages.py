@@ -35,9 +35,7 @@ from inlay.parquet.footer.pages import claimed_values, page_header, page_locatio
 from inlay.parquet.footer.thrift import STRUCT, Items, Struct, ThriftError, encode_struct
 from inlay.storage.base import ByteRange
 
-# Smaller chunks are fetched whole, of these the pages are decoded that are needed; still smaller ones are
-# decoded whole: skipping pages would not pay for finding them.
-WHOLE_CHUNK_BYTES = 64 * 1024
+# Smaller chunks are read whole: skipping pages would not pay for finding them.
 MIN_CHUNK_BYTES = 8 * 1024
 # Pages are read singly if they are at most this part of the chunk: they take more requests.
 MAX_PART = 0.5
@@ -85,8 +83,6 @@ class SparseColumn:
 
     @property
     def ranges(self) -> tuple[ByteRange, ...]:
-        if self.chunk.compressed_size < WHOLE_CHUNK_BYTES:
-            return (ByteRange(self.chunk.start, self.chunk.end),)
         places = tuple(page.place for page in self.pages)
         return places if self.dictionary is None else (self.dictionary, *places)
 
