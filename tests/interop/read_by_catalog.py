@@ -12,6 +12,7 @@ from read_by_engine import duckdb_with_iceberg
 def attached(uri: str) -> Any:
     """A connection of DuckDB in which `lake` is the catalog."""
     con = duckdb_with_iceberg("avro", "httpfs", "iceberg")
+    con.execute("SET http_timeout = 600")  # a busy machine: it would send its request again
     con.execute(f"ATTACH '' AS lake (TYPE iceberg, ENDPOINT '{uri}', AUTHORIZATION_TYPE 'none')")
     return con
 

@@ -6,7 +6,8 @@ statement makes of it, whatever the engine was told.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -25,6 +26,7 @@ from inlay.ops.catalog.writes import TableWrites
 from inlay.ops.context import Context, connect
 
 from .test_catalog_writes import SCHEMA, Engines, opened, rows, served
+from .test_erasure import finish
 from .test_killed import Dying, Killed
 
 Model = dict[int, dict[str, Any]]
@@ -41,6 +43,8 @@ class Chaos:
     def __init__(self, root: Path, dice: random.Random) -> None:
         self.root, self.dice = root, dice
         self.whole = catalog_of(f"file://{root}", write=True)
+        # One request at a time: a client that has waited too long sends another.
+        self.busy = threading.Lock()
         self.calm = True
         self.native: list[Act] = []
         self.happened: list[str] = []
@@ -81,6 +85,10 @@ class Chaos:
     def answer(
         self, method: str, path: str, query: str = "", body: bytes = b"", headers: Any = None
     ) -> Answer:
+        with self.busy:
+            return self._answer(method, path, query, body, headers)
+
+    def _answer(self, method: str, path: str, query: str, body: bytes, headers: Any) -> Answer:
         catalog, lost = self.whole, False
         if method == "POST" and not self.calm and b"add-snapshot" in body:
             # Once: DuckDB deletes its files after the fourth answer that is none, whatever was committed.
@@ -112,12 +120,20 @@ class Chaos:
 
 
 class Histories:
-    """Statements, and what each makes of the table by id."""
+    """Statements, and what each makes of the table by id; `spark` does those of Spark, if it is there."""
 
-    def __init__(self, root: Path, chaos: Chaos, engines: Engines, dice: random.Random) -> None:
+    def __init__(
+        self,
+        root: Path,
+        chaos: Chaos,
+        engines: Engines,
+        dice: random.Random,
+        spark: Callable[[str], Any] | None = None,
+    ) -> None:
         self.root, self.chaos, self.engines, self.dice = root, chaos, engines, dice
+        self.spark = spark
         chaos.others = self.by_inlay
-        self.next = 0
+        self.next = self.erased = 0
 
     def new(self, count: int) -> Model:
         made = range(self.next, self.next + count)
@@ -126,7 +142,7 @@ class Histories:
 
     def by_inlay(self) -> Act:
         table = opened(self.root)
-        match self.dice.randrange(6):
+        match self.dice.randrange(7):
             case 0 | 1:
                 made = self.new(2)
                 table.append(pa.Table.from_pylist(list(made.values()), SCHEMA))
@@ -140,6 +156,12 @@ class Histories:
                 table.maintain.compact()
             case 4:
                 table.maintain.collect_garbage(grace=timedelta(hours=1))
+            case 5:
+                n, self.erased = self.dice.randrange(7), self.erased + 1
+                table.delete(f"n = {n}", mode="erase", request_id=f"case-{self.erased}")
+                finish(table)
+                assert table.refresh().snapshot.erasures == ()
+                return lambda model: {i: r for i, r in model.items() if r["n"] != n}
             case _:
                 with suppress(InlayError):  # a publisher may be beaten by others
                     table.publish()
@@ -155,8 +177,36 @@ class Histories:
         def updated(model: Model) -> Model:
             return {i: {**r, "s": "u"} if r["n"] == n else r for i, r in model.items()}
 
+        def merged(model: Model) -> Model:
+            return {**model, **{i: {**r, "s": "m"} if i in model else r for i, r in made.items()}}
+
+        by_spark: list[tuple[tuple[Any, ...], Act]] = [
+            (
+                ("spark", f"INSERT INTO lake.tables.t VALUES {values}"),
+                lambda model: {**model, **made},
+            ),
+            (("spark", f"DELETE FROM lake.tables.t WHERE n = {n}"), deleted),
+            (("spark", f"UPDATE lake.tables.t SET s = 'u' WHERE n = {n}"), updated),
+            (
+                (
+                    "spark",
+                    f"MERGE INTO lake.tables.t t USING (SELECT * FROM VALUES {values} AS v(id, s, n)) x "
+                    "ON t.id = x.id WHEN MATCHED THEN UPDATE SET s = 'm' WHEN NOT MATCHED THEN INSERT *",
+                ),
+                merged,
+            ),
+            (
+                (
+                    "spark",
+                    "CALL lake.system.rewrite_data_files(table => 'tables.t', "
+                    "options => map('rewrite-all', 'true'))",
+                ),
+                dict,
+            ),
+        ]
         return self.dice.choice(
             [
+                *(by_spark if self.spark is not None else ()),
                 (
                     ("duckdb", f"INSERT INTO lake.tables.t VALUES {values}"),
                     lambda model: {**model, **made},
@@ -175,28 +225,33 @@ class Histories:
             ]
         )
 
+    def ask(self, *asked: Any) -> Any:
+        if asked[0] == "spark":
+            assert self.spark is not None
+            return self.spark(asked[1])
+        return self.engines.ask(*asked)
 
-@pytest.mark.wide
-@pytest.mark.parametrize("seed", range(4))
-def test_a_statement_is_done_once_or_not_at_all_whatever_happens_to_its_requests(
-    tmp_path: Path, engines_python: Path, seed: int
-) -> None:
-    dice, root = random.Random(seed), tmp_path / "tables"
-    root.mkdir()
-    chaos = Chaos(root, dice)
-    form = dice.choice(["v2", "v3"])
-    inlay.create(f"file://{root}/t", SCHEMA, properties={"publish.format": form}).publish()
-    for uri in served(chaos):  # type: ignore[arg-type]
-        engines = Engines(engines_python, uri)
-        histories = Histories(root, chaos, engines, dice)
-        model: Model = {}
+    def seen(self) -> Iterator[tuple[str, Any]]:
+        """The table as each engine reads it."""
+        statement = "SELECT id, s, n FROM lake.tables.t ORDER BY id"
+        names = list(SCHEMA.names)
+        yield "duckdb", [dict(zip(names, row, strict=True)) for row in self.engines.sql(statement)]
+        read = self.engines("pyiceberg", "scan", "tables.t")
+        yield "pyiceberg", sorted(read, key=lambda row: row["id"])
+        if self.spark is not None:
+            yield "spark", self.spark(statement)
+
+    def run(self, steps: int) -> None:
+        """After each statement the table is what it was, or what that makes of it, in all engines."""
+        chaos, model = self.chaos, Model()
         told: list[Any] = []
-        for _ in range(7):
-            asked, act = histories.statement()
+        for _ in range(steps):
+            asked, act = self.statement()
             chaos.calm, chaos.native = False, []
             chaos.happened.clear()
-            answer = engines.ask(*asked)
-            chaos.calm = True
+            answer = self.ask(*asked)
+            with chaos.busy:
+                chaos.calm = True
             before = model
             for native in chaos.native:
                 before = native(before)
@@ -204,14 +259,33 @@ def test_a_statement_is_done_once_or_not_at_all_whatever_happens_to_its_requests
             told.append((asked, list(chaos.happened), answer if failed else "ok"))
             # Others come before the swap, and what was read may not change: so they come first.
             after = act(before)
-            got = {row["id"]: row for row in rows(opened(root))}
-            assert len(got) == opened(root).count(), told
-            assert got in ([after, before] if failed else [after]), told[-3:]
+            got = {row["id"]: row for row in rows(opened(self.root))}
+            assert len(got) == opened(self.root).count(), told
+            assert got in ([after, before] if failed else [after]), str((told, before, after, got))
             model = got
             expected = [model[i] for i in sorted(model)]
-            seen = engines.sql("SELECT id, s, n FROM lake.tables.t ORDER BY id")
-            assert seen == [list(row.values()) for row in expected], told[-3:]
-            read = engines("pyiceberg", "scan", "tables.t")
-            assert sorted(read, key=lambda row: row["id"]) == expected, told[-3:]
+            for engine, seen in self.seen():
+                assert seen == expected, (engine, told[-3:])
+        assert opened(self.root).maintain.verify(depth="pages").errors == ()
+
+
+def started(root: Path, dice: random.Random, **properties: str) -> Chaos:
+    """A catalog of one table, to which nothing has happened yet."""
+    root.mkdir(exist_ok=True)
+    form = dice.choice(["v2", "v3"])
+    of = {"publish.format": form, **properties}
+    inlay.create(f"file://{root}/t", SCHEMA, properties=of).publish()
+    return Chaos(root, dice)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("seed", range(4))
+def test_a_statement_is_done_once_or_not_at_all_whatever_happens_to_its_requests(
+    tmp_path: Path, engines_python: Path, seed: int
+) -> None:
+    dice, root = random.Random(seed), tmp_path / "tables"
+    chaos = started(root, dice)
+    for uri in served(chaos):  # type: ignore[arg-type]
+        engines = Engines(engines_python, uri)
+        Histories(root, chaos, engines, dice).run(7)
         engines.close()
-    assert opened(root).maintain.verify(depth="pages").errors == ()

@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
@@ -177,4 +178,179 @@ def test_a_request_is_done_or_refused_in_the_form_of_the_specification(
             assert now.version == before.version, (answer, body)
         # Whatever it was, the table is there for engines, whole.
         assert requests.shown()["last-sequence-number"] == opened(root).version, body
+    assert opened(root).maintain.verify(depth="pages").errors == ()
+
+
+# -- requests that are nothing like right ---------------------------------------------------------
+
+# As parts of a path, as they are sent: encoded twice, in halves, of several levels, of other places.
+ODD = (
+    *(
+        "t",
+        "%74",
+        "u",
+        "nix",
+        "",
+        ".",
+        "..",
+        "%2e%2e",
+        "t%2Fdata",
+        "t/..",
+        "%2Ft",
+        "t%00",
+        "%00",
+        "%",
+    ),
+    *(
+        "%zz",
+        "%ED%A0%80",
+        "%FF%FE",
+        "caf%C3%A9",
+        "t%1Fu",
+        "tables%1Ft",
+        "tables%1F",
+        "%1F",
+        "%1Ftables",
+    ),
+    *(
+        "tables.t",
+        "%E2%80%AE",
+        "%F0%9F%A7%8A",
+        "a" * 300,
+        "%61" * 3_000,
+        "t?x",
+        "t#x",
+        "t%3Fx",
+        "t+t",
+    ),
+    *(
+        "_latest_manifest",
+        "metadata",
+        "t%0d%0aX: y",
+        "*",
+        "[t]",
+        "{t}",
+        "$(t)",
+        "~",
+        "%25%37%34",
+        "-",
+        " ",
+    ),
+)
+PLACES = (
+    *("v1/config", "v1/namespaces", "v1/namespaces/{n}", "v1/namespaces/{n}/tables", "v1/{n}/{t}"),
+    *(
+        "v1/namespaces/{n}/tables/{t}",
+        "v1/namespaces/{n}/tables/{t}/{t}",
+        "v1/namespaces/{n}/views",
+    ),
+    *("v1/namespaces/{n}/tables/{t}/metrics", "v1/namespaces/{n}/register", "v1/tables/rename"),
+    *("v1/namespaces/{n}/tables/{t}/credentials", "v1/namespaces/{n}/views/{t}", "{t}", "v2/{n}"),
+    *("v1/transactions/commit", "v1/namespaces/{n}/properties", "v1//namespaces", "/v1/config//"),
+    *("v1/namespaces/{n}/tables/{t}/plan", "v1/oauth/tokens", "v1/namespaces/{n}/namespaces/{n}"),
+)
+QUERIES = (
+    *("", "parent={t}", "parent=", "pageSize={k}&pageToken={t}", "pageToken={t}", "pageSize={k}"),
+    *("snapshots={t}", "warehouse={t}", "purgeRequested={t}", "&&&=", "%", "pageToken=%ED%A0%80"),
+    *("pageToken=t&pageToken=u&pageSize=1", "a=b;c=d", "=" * 3_000, "x=1&" * 2_000, "pageSize=%31"),
+)
+SIZES = ("0", "-1", "1", "2", "9" * 40, "1e3", "%", "\u0661", "NaN", "")
+TEXTS = (
+    *(
+        b"",
+        b"{",
+        b"}",
+        b"null",
+        b"[]",
+        b'""',
+        b"0",
+        b"NaN",
+        b'{"a": NaN}',
+        b"-Infinity",
+        b"\xff\xfe",
+        b"{}x",
+    ),
+    *(
+        b"[" * 100_000,
+        b'{"a":' * 50_000,
+        b'"\\ud800"',
+        b'{"a": 1e999999}',
+        b'{"a": ' + b"9" * 5_000 + b"}",
+    ),
+    *(
+        b'{"updates": [], "updates": {}}',
+        "\ufeff{}".encode(),
+        "{}".encode("utf-16"),
+        b"\x00" * 1_000,
+    ),
+    *(
+        b'{"name": "\\u0000", "schema": {"type": "struct", "fields": []}}',
+        b'{"table-changes": [[]]}',
+    ),
+    *(
+        b'{"namespace": ["a", "b"]}',
+        b'{"namespace": []}',
+        b'{"namespace": ["tables"]}',
+        b'{"name": 7}',
+    ),
+)
+
+
+class Anything(Requests):
+    """Requests of which every part may be anything."""
+
+    def odd(self) -> tuple[str, str, str, bytes, dict[str, str]]:
+        dice = self.dice
+        method = dice.choice(["GET", "HEAD", *["POST"] * 4, "DELETE", "PUT", "PATCH", "get", ""])
+        names = dict.fromkeys("nt", "tables") | {"t": dice.choice(ODD), "k": dice.choice(SIZES)}
+        if dice.random() < 0.3:
+            names["n"] = dice.choice(ODD)
+        path, body = "/" + dice.choice(PLACES).format_map(names), self._text()
+        if method == "POST" and dice.random() < 0.4:
+            path, right = self.nearly_right()
+            body = json.dumps(right).encode()
+            at = dice.randrange(len(body) + 1)
+            match dice.randrange(4):
+                case 0:
+                    body = body[:at]
+                case 1:
+                    body = body[:at] + dice.randbytes(3) + body[at + dice.randrange(4) :]
+                case 2:
+                    body = body.replace(b'"action": "', b'"action": "x-')
+                case _:
+                    body = body.replace(b'"type": "assert-', b'"type": "x-assert-')
+        if method == "DELETE" and unquote(path).endswith("tables/t"):
+            path += "x"  # it would be dropped, rightly
+        query = dice.choice(QUERIES).format_map(names)
+        key = dice.choice(["", "k", "\u00e9", "\ud800", "k" * 256, "a b", "\x00"])
+        headers = {"idempotency-key": key} if dice.random() < 0.2 else {}
+        return method, path, query, body, headers
+
+    def _text(self) -> bytes:
+        text = self.dice.choice(TEXTS)
+        return text if self.dice.random() < 0.8 else text + self.dice.randbytes(9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_asked_the_answer_is_of_the_specification_and_no_row_is_lost(
+    tmp_path: Path, seed: int
+) -> None:
+    root = tmp_path / "tables"
+    root.mkdir()
+    requests = Anything(root, seed)
+    catalog = requests.of.catalog
+    for _ in range(100):
+        asked = requests.odd()
+        before = opened(root).snapshot
+        answer = catalog.answer(*asked)
+        assert answer.status in STATUSES, (answer, asked)
+        if answer.status >= 400:
+            assert opened(root).snapshot.version == before.version, (answer, asked)
+            if asked[0] != "HEAD":
+                said = json.loads(answer.body)["error"]
+                assert said["code"] == answer.status and said["message"] and said["type"], said
+        elif answer.body:
+            json.loads(answer.body)
+    assert {each.name for each in tmp_path.iterdir()} == {"tables"}
+    assert requests.shown()["last-sequence-number"] == opened(root).version
     assert opened(root).maintain.verify(depth="pages").errors == ()

@@ -24,6 +24,7 @@ import pytest
 import inlay
 from inlay.cli.serving import catalog_of, server_of
 from inlay.errors import AccessDenied, InlayError, TableNotFound
+from inlay.iceberg.avro import decode_avro
 from inlay.iceberg.catalog import Answer, Catalog
 from inlay.iceberg.catalog import error as refusal
 from inlay.iceberg.manifest import decode_list
@@ -816,6 +817,25 @@ def test_an_insert_of_one_file_costs_the_catalog_eleven_gets_and_seven_puts(
     assert loaded.requests == {"get": 2}
     assert catalog.answer("POST", path, "", body, {}).status == 204
     assert (meter.snapshot() - loaded).requests == {"get": 9, "put": 7}
+
+
+def test_what_an_engine_says_of_its_rows_is_not_what_is_published(
+    root: Path, engines: Engines
+) -> None:
+    """So its manifest cannot be a publication's: that of DuckDB bounds doubles beside a NaN, and a reader
+    that believes it leaves the file out."""
+    engines.sql("CREATE TABLE lake.tables.t (id BIGINT, x DOUBLE)")
+    engines.sql("INSERT INTO lake.tables.t VALUES (1, 1.5), (2, 'NaN'::DOUBLE)")
+    folder = root / "t" / "metadata"
+
+    def bounded(path: Path) -> set[int]:
+        [entry] = decode_avro(path.read_bytes()).records
+        return {bound["key"] for bound in entry["data_file"]["upper_bounds"] or ()}
+
+    [published] = folder.glob("inlay-m-*.avro")
+    [theirs] = folder.glob("*-m0.avro")
+    assert (bounded(theirs), bounded(published)) == ({1, 2}, {1})
+    assert engines.sql("SELECT id FROM lake.tables.t WHERE x > 100") == [[2]]
 
 
 def test_an_append_goes_on_though_others_commit_as_fast_as_it_is_published(root: Path) -> None:

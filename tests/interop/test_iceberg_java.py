@@ -31,7 +31,8 @@ from inlay.table import Table
 from .histories import History
 from .shapes import Shape
 from .test_adopt import _without, adopt
-from .test_catalog_writes import Engines
+from .test_catalog_chaos import Histories, started
+from .test_catalog_writes import Engines, served
 from .test_histories import STEPS, published
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
@@ -387,6 +388,25 @@ def test_it_and_inlay_write_one_table_in_turns(
         read = others("pyiceberg", "scan", "tables.t")
         assert sorted((row["id"], row["s"]) for row in read) == expected, (step, seed)
     check(root)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_its_statements_among_others_are_done_once_or_not_at_all(
+    tmp_path: Path, engines_python: Path, seed: int
+) -> None:
+    """Among those of DuckDB and pyiceberg, native writers, compaction, erasure and collection, on a catalog
+    to which everything happens (`test_catalog_chaos`); compared after each in all of them."""
+    python_of_spark()
+    dice, root = random.Random(seed), tmp_path / "tables"
+    mode = dice.choice(MODES)
+    modes = {f"iceberg.write.{what}.mode": mode for what in ("delete", "update", "merge")}
+    chaos = started(root, dice, **modes)
+    for uri in served(chaos):  # type: ignore[arg-type]
+        spark, engines = Sql(uri), Engines(engines_python, uri)
+        Histories(root, chaos, engines, dice, spark.ask).run(14)
+        engines.close()
+        spark.process.kill()
+        spark.process.communicate()
 
 
 def test_its_statements_are_commits_of_the_table(root: Path, sql: Sql) -> None:
