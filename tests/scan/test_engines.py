@@ -262,7 +262,7 @@ def test_a_limit_reads_one_file(served: Served) -> None:
     for engine, answer in answers.items():
         found, read = served.bytes_of(answer)
         assert found == 1
-        assert read <= 1.05 * scanned, engine
+        assert read <= 1.1 * scanned, engine  # one takes more rows at a time than the scan
     some, scanned = served.bytes_of(lambda t: t.scan(columns=["dest"], limit=5).to_arrow().num_rows)
     assert some == 5
     sql = "SELECT dest FROM d LIMIT 5"
