@@ -22,8 +22,8 @@ export SAM_CLI_TELEMETRY := 0
 
 # Scale of the TPC-H data in the demo: 0.1 is 600,000 rows.
 SCALE ?= 0.1
-# Test processes side by side, besides Spark's.
-JOBS ?= 2
+# Test processes side by side, besides Spark's: more than two cores, for some tests wait for processes that they start.
+JOBS ?= 3
 # Of tests: short, wide or all (tests/tiers.py).
 TIER ?= short
 # Schedules of `make simulate`.

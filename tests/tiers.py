@@ -102,23 +102,33 @@ def _short_among(cases: Sequence[Case]) -> list[int]:
     return sorted([of_first[n] for n in first] + others)
 
 
+def _told(item: pytest.Item) -> tuple[Any, str]:
+    """What has the settings of a test that draws examples, and under which name: its function, or the class
+    of a state machine."""
+    machine = getattr(item, "cls", None)
+    if isinstance(getattr(machine, "settings", None), settings):
+        return machine, "settings"
+    test: Any = getattr(item, "obj", None)
+    return getattr(test, "__func__", test), "_hypothesis_internal_use_settings"
+
+
 def settings_of(item: pytest.Item) -> settings | None:
     """What Hypothesis is told about a test that draws examples."""
-    return getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)
+    return getattr(*_told(item), None)
 
 
 def draw(item: pytest.Item, share: float) -> None:
     """Draws only this share of the examples of a test. Hypothesis has no public way to change
     settings from outside: `tests/unit/test_tiers.py` holds that this one works."""
     if (told := settings_of(item)) is not None:
-        function: Any = getattr(item.obj, "__func__", item.obj)  # type: ignore[attr-defined]
+        place, name = _told(item)
         # Cases of one test share its function.
-        function.told = whole = getattr(function, "told", told)
+        place.told = whole = getattr(place, "told", told)
         number = max(min(MIN_EXAMPLES, whole.max_examples), round(whole.max_examples * share))
-        function._hypothesis_internal_use_settings = settings(whole, max_examples=number)
+        setattr(place, name, settings(whole, max_examples=number))
 
 
-def in_short(names: Iterable[str], short: Collection[str]) -> list[Any]:
+def in_short(names: Iterable[Any], short: Collection[Any]) -> list[Any]:
     """Values of a parameter, of which only `short` are in the short tier."""
     return [name if name in short else pytest.param(name, marks=pytest.mark.wide) for name in names]
 

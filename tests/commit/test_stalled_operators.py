@@ -441,7 +441,9 @@ def test_a_repair_of_a_sound_table_leaves_nothing_that_stops_its_writers(version
     assert at > 2
 
 
-@pytest.mark.parametrize("versioned", [False, True], ids=["plain", "versioned"])
+@pytest.mark.parametrize(
+    "versioned", [pytest.param(False, marks=pytest.mark.wide), True], ids=["plain", "versioned"]
+)
 def test_a_repair_that_loses_to_commits_leaves_no_history_that_the_next_goes_on_from(versioned):
     """An archive of another table is far beyond the pointer, so that others still commit. A repair passed
     over its number, archived itself and lost its swap; the next one took that archive for the table, and

@@ -120,7 +120,7 @@ def test_many_cost_what_a_few_cost_but_for_their_receipts() -> None:
     for many in (3, 30):
         people = new_people(row_group_rows=None)
         for n in range(4):
-            people.ingest(people.land(f"{n}.parquet", *range(1000 * n, 1000 * n + 500)))
+            people.ingest(people.land(f"{n}.parquet", *range(1000 * n, 1000 * n + 60)))
         people = people.on(MeteredStore(people.store))
         store = people.ctx.store
         assert isinstance(store, MeteredStore)
@@ -236,7 +236,7 @@ def test_what_an_erasure_asks_of_the_store_beside_data_and_receipts() -> None:
     """
     people = new_people(row_group_rows=None)
     for n in range(4):
-        people.ingest(people.land(f"{n}.parquet", *range(1000 * n, 1000 * n + 500)))
+        people.ingest(people.land(f"{n}.parquet", *range(1000 * n, 1000 * n + 60)))
     asked: list[tuple[str, str]] = []
 
     class Noting(MeteredStore):

@@ -127,13 +127,14 @@ def test_every_parameter_of_a_condition_has_two_values_here() -> None:
         assert {name in resources for resources in made} == {True, False}, name
 
 
-def test_what_is_left_in_a_combination_of_parameters_refers_to_what_is_there() -> None:
-    """Each parameter may be given or not; at most three differ from the rest, which covers all that two
-    of them decide together in every surrounding of one more, without the thousands of others."""
+@pytest.mark.parametrize("most", [2, pytest.param(3, marks=pytest.mark.wide)])
+def test_what_is_left_in_a_combination_of_parameters_refers_to_what_is_there(most: int) -> None:
+    """Each parameter may be given or not; at most so many differ from the rest: two cover all that two of
+    them decide together, three that in every surrounding of one more, without the thousands of others."""
     names = list(OTHERWISE)
     wrong: dict[tuple[str, ...], Any] = {}
     for given in product((False, True), repeat=len(names)):
-        if min(sum(given), len(given) - sum(given)) > 3:
+        if min(sum(given), len(given) - sum(given)) > most:
             continue
         chosen = tuple(name for name, is_given in zip(names, given, strict=True) if is_given)
         template = under({name: OTHERWISE[name] for name in chosen})

@@ -61,7 +61,8 @@ UNREADABLE = [
 # Imports once; each call in a child that it forks, before any thread is started.
 PROGRAM = """
 import json, os, sys, traceback
-import inlay, pyarrow as pa, pyarrow.compute as pc, pyarrow.dataset as ds
+import inlay, pyarrow as pa, pyarrow.acero, pyarrow.compute as pc, pyarrow.dataset as ds
+import inlay.ops.read.dataset
 def said(value):
     if isinstance(value, (tuple, list)):
         return [said(each) for each in value]

@@ -328,11 +328,12 @@ def broken_histories(seeds: Iterable[int]) -> Iterator[tuple[int, str, object]]:
 
 
 # Of these each of the last two needs what one of the comparisons is for.
-SEEDS = (*range(6), 46, 52)
+SEEDS = (0, 1, 46, 52)
 
 
-def test_no_history_hides_a_row_from_its_key() -> None:
-    assert next(broken_histories(SEEDS), None) is None
+@pytest.mark.parametrize("seeds", [SEEDS, pytest.param(range(2, 12), marks=pytest.mark.wide)])
+def test_no_history_hides_a_row_from_its_key(seeds: Iterable[int]) -> None:
+    assert next(broken_histories(seeds), None) is None
 
 
 @pytest.mark.parametrize(

@@ -490,11 +490,12 @@ class Evolving(RuleBasedStateMachine):
         assert found == expected
 
 
-def test_any_history_of_changes_reads_as_the_model() -> None:
+@pytest.mark.parametrize("examples", [5, pytest.param(15, marks=pytest.mark.wide)])
+def test_any_history_of_changes_reads_as_the_model(examples: int) -> None:
     run_state_machine_as_test(
         Evolving,
         settings=settings(
-            max_examples=15,
+            max_examples=examples,
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),

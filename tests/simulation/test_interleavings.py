@@ -19,10 +19,10 @@ FEW = ("append", "delete range", "delete rows", "update vector", "rewrite", "com
 SAMPLE = [f"{a} × {b}" for a, b in itertools.combinations_with_replacement(FEW, 2)]
 SAMPLE += [f"{a} × {b}" for a in FEW for b in ("restore", "merge", "partial upsert")]
 SAMPLE += ["partial upsert × partial upsert"]
-# Each operation beside itself, and beside one that adds rows and one that takes them away.
+# Each operation beside itself, and beside one that takes rows away.
 SHORT = {f"{a} × {a}" for a in (*FEW, "partial upsert")}
-SHORT |= {f"{a} × {b}" for a in ("append", "delete rows") for b in (*FEW, "restore", "merge")}
-SHORT |= {"append × partial upsert", "delete range × delete rows"}
+SHORT |= {f"delete rows × {b}" for b in (*FEW, "restore", "merge")}
+SHORT |= {"append × delete rows", "append × partial upsert", "delete range × delete rows"}
 
 
 def looked_at(found):

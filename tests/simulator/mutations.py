@@ -15,18 +15,19 @@ from __future__ import annotations
 import argparse
 import gc
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
 
 from tests.simulator.mistakes import MUTATIONS, RARE_SEEDS, SEEDS, applied
 from tests.simulator.simulation import run_schedule
 
 
-def violations(name: str, *, seeds: int, first: int = 0) -> Iterator[tuple[int, str]]:
-    """The seeds that show the mistake, and what each says."""
+def violations(name: str, seeds: Iterable[int]) -> Iterator[tuple[int, str]]:
+    """Which of the seeds show the mistake, and what each says."""
     scene = MUTATIONS[name].scene
     with applied(name):
-        for seed in range(first, first + seeds):
+        for seed in seeds:
             report = run_schedule(
                 seed, cast=scene.cast, odds=scene.odds, behind_seconds=scene.behind_seconds
             )
@@ -35,13 +36,15 @@ def violations(name: str, *, seeds: int, first: int = 0) -> Iterator[tuple[int, 
 
 
 def caught(name: str) -> tuple[int, str] | None:
-    """The first seed that shows the mistake, and what it says; None when none does that must."""
-    return next(violations(name, seeds=MUTATIONS[name].within), None)
+    """A seed that shows the mistake, and what it says; None when none does that must."""
+    mistake = MUTATIONS[name]
+    known = () if mistake.first is None else (mistake.first,)
+    return next(violations(name, chain(known, range(mistake.within))), None)
 
 
 def _look_for(count: int | None, name: str) -> tuple[str, list[tuple[int, str]]]:
     if count is not None:
-        return name, list(violations(name, seeds=count))
+        return name, list(violations(name, range(count)))
     found = caught(name)
     return name, [] if found is None else [found]
 

@@ -71,7 +71,7 @@ class Landing:
         (commits / f".{last.name}.crc").unlink(missing_ok=True)
 
 
-@pytest.fixture(params=["append", "merge"])
+@pytest.fixture(params=["append", pytest.param("merge", marks=pytest.mark.wide)])
 def landing(
     spark: Any, tmp_path: Path, new_table: NewTable, request: pytest.FixtureRequest
 ) -> Landing:

@@ -225,8 +225,8 @@ NOTEBOOK: list[tuple[str, str] | str] = [
 ]  # fmt: skip
 
 
-# Of the forms of each statement one in three; the others are in the wide tier.
-CELLS = in_short(NOTEBOOK, NOTEBOOK[::3])
+# Of the forms of each statement one in six; the others are in the wide tier.
+CELLS = in_short(NOTEBOOK, NOTEBOOK[::6])
 
 
 @pytest.mark.parametrize("statement", CELLS, ids=range(len(NOTEBOOK)))

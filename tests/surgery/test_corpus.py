@@ -26,14 +26,12 @@ SHORT = {
     "pyarrow-v1-index-bloom-crc",
     "pyarrow-deltas-v2-index",
     "pyarrow-int96",
-    "pyarrow-no-statistics",
     "pyarrow-nested-v2-index",
     "pyarrow-fallback-index",
     "pyarrow-empty-groups",
     "duckdb-v2-zstd",
     "polars-nested",
     "datafusion-v2-delta",
-    "datafusion-truncated",
 }
 # What the format forbids but these writers do; surgery leaves it in the groups it does not touch.
 # Pages whose bytes do not have the checksum in their header: no row of them is believed.

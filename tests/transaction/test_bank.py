@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarn
 SCHEMA = pa.schema([("writer", pa.int64()), ("n", pa.int64()), ("amount", pa.int64())])
 ACCOUNTS = 3
 PROCESSES = 3
-KILLS = 9
+KILLS = 6
 LIFE = (0.05, 1.0)
 START_SECONDS = 120.0
 

@@ -11,6 +11,7 @@ from tests.simulator.faults import Fate
 from tests.simulator.model import insert
 from tests.simulator.stage import Simulation
 from tests.simulator.transfers import TRANSFER, beside, compare, prepare, transfer
+from tests.tiers import in_short
 
 from inlay.format import keys
 from inlay.ops.collect_garbage import collect_garbage
@@ -85,7 +86,7 @@ def test_every_request_meets_every_fate(part):
             raise AssertionError(f"request {number}, {fate.name}: {error}") from error
 
 
-@pytest.mark.parametrize("second", [1, 2, 3])
+@pytest.mark.parametrize("second", in_short([1, 2, 3], [1]))
 def test_a_second_request_is_lost_after_the_first(second):
     """The answers of two requests in a row, or one and the read that follows it."""
     for number in range(5, 12):

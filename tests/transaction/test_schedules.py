@@ -22,6 +22,7 @@ from tests.simulator.transfers import (
     transfer,
     transfers_cast,
 )
+from tests.tiers import in_short
 
 from inlay.ops import collect_garbage as collect_module
 from inlay.ops import transaction as transaction_module
@@ -31,6 +32,8 @@ from inlay.ops.write.append import append
 from inlay.plan.change import OpenErasure, Request
 
 MEETINGS = sorted(OPERATIONS)
+# One that adds rows, takes them away, has been planned on others, rewrites, deletes objects, and itself.
+SHORT = ("append", "delete rows", "upsert", "compact", "collect garbage", "erase", "transfer")
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -53,7 +56,7 @@ def test_an_erasure_from_both_tables_beside_all_others_leaves_no_byte(seed):
     assert report.violation is None
 
 
-@pytest.mark.parametrize("name", MEETINGS)
+@pytest.mark.parametrize("name", in_short(MEETINGS, SHORT))
 def test_with_each_operation_it_comes_out_as_one_after_the_other(name):
     # Of two that delete the same rows the second has nothing to do here.
     for mine in ("transfer", "transfer of rows")[: 1 if name == "transfer of rows" else 2]:
@@ -136,9 +139,12 @@ def test_who_is_suspended_for_any_time(seconds):
 
 
 def caught(seeds=12) -> bool:
-    found = explore(Pair("transfer × append"), preemptions=2, full=0).violations
-    return bool(found) or any(
-        run_schedule(seed, cast=transfers_cast).violation for seed in range(seeds)
+    """By what costs least first."""
+    pair = Pair("transfer × append")
+    return (
+        bool(explore(pair, preemptions=1, full=0).violations)
+        or any(run_schedule(seed, cast=transfers_cast).violation for seed in range(seeds))
+        or bool(explore(pair, preemptions=2, full=0).violations)
     )
 
 

@@ -349,7 +349,15 @@ def test_append_upsert_and_delete_in_pieces(low_bounds, kind, sort_by):
     assert rows_of(table) == [(n, t) for n, t in enumerate([*texts, *texts]) if t not in gone]
 
 
-@pytest.mark.parametrize(("name", "kind", "wrap"), LAYOUTS, ids=[name for name, *_ in LAYOUTS])
+@pytest.mark.parametrize(
+    ("name", "kind", "wrap"),
+    # One in four; the others are in the wide tier.
+    [
+        pytest.param(*one, marks=[pytest.mark.wide] if n % 4 else [])
+        for n, one in enumerate(LAYOUTS)
+    ],
+    ids=[name for name, *_ in LAYOUTS],
+)
 def test_every_door_takes_every_layout_in_pieces(low_bounds, name, kind, wrap):
     """`create` with rows, `overwrite`, and a change stream: whole, in slices, in dictionaries."""
     for form, array in arrays(kind, wrap, 2):

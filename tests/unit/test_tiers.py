@@ -52,8 +52,9 @@ def test_of_seeds_the_first_are_run_with_each_value():
 DRAWN = """
 import pytest
 from hypothesis import given, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-drawn = {"few": 0, "plain": 0, "many": 0}
+drawn = {"few": 0, "plain": 0, "many": 0, "machine": 0}
 
 @given(st.integers())
 @settings(max_examples=3)
@@ -68,14 +69,26 @@ def test_plain(case, n): drawn["plain"] += 1
 @settings(max_examples=50)
 def test_many(n): drawn["many"] += 1
 
+class Machine(RuleBasedStateMachine):
+    @initialize()
+    def begins(self): drawn["machine"] += 1
+
+    @rule(n=st.integers())
+    def goes_on(self, n): pass
+
+TestMachine = Machine.TestCase
+TestMachine.settings = settings(max_examples=50, stateful_step_count=2)
+
 def test_what_was_drawn(): assert drawn == WANTED
 """
 
 
-@pytest.mark.parametrize(("share", "drawn"), [("0.34", (3, 3 * 34, 50)), ("0.02", (3, 3 * 4, 50))])
+@pytest.mark.parametrize(
+    ("share", "drawn"), [("0.34", (3, 3 * 34, 50, 17)), ("0.02", (3, 3 * 4, 50, 4))]
+)
 def test_a_test_draws_a_share_of_its_examples_unless_it_is_wide(tmp_path, share, drawn):
     assert MIN_EXAMPLES == 4
-    wanted = dict(zip(("few", "plain", "many"), drawn, strict=True))
+    wanted = dict(zip(("few", "plain", "many", "machine"), drawn, strict=True))
     (tmp_path / "test_drawn.py").write_text(DRAWN.replace("WANTED", repr(wanted)))
     run = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "--drawn", share, str(tmp_path)]
     run += [

@@ -49,7 +49,7 @@ def collect_before_the_boundary_is_committed(stack: ExitStack) -> None:
     original = swap_in(stack, draft_module.Draft, "build", build)
 
 
-@mutation(scenes.UNDONE, within=RARE_SEEDS)
+@mutation(scenes.UNDONE, within=RARE_SEEDS, first=12)
 def leave_the_boundary_in_the_pointer_alone(stack: ExitStack) -> None:
     """GC deletes before the boundary is archived: a pointer put back by one version forgets it."""
     swap_in(stack, gc_module, "archive_at_once", lambda ctx, loaded: loaded)
@@ -61,7 +61,7 @@ def take_last_modified_for_the_date(stack: ExitStack) -> None:
     swap_in(stack, gc_module, "cutoff_with_margin", lambda boundary_us, margin_us: boundary_us)
 
 
-@mutation(scenes.SKEWED_ERASING)
+@mutation(scenes.SKEWED_ERASING, first=8)
 def sweep_up_to_now(stack: ExitStack) -> None:
     """An erasure's sweep deletes by LastModified up to its boundary, which is the Date of just now."""
     swap_in(stack, finish_module, "cutoff_with_margin", lambda boundary_us, margin_us: boundary_us)
@@ -127,7 +127,7 @@ def end_an_erasure_at_once(stack: ExitStack) -> None:
     swap_in(stack, finish_module._Sweeper, "_wait", lambda self, *_: None)
 
 
-@mutation(scenes.STALLED_DELETES, within=RARE_SEEDS)
+@mutation(scenes.STALLED_DELETES, within=RARE_SEEDS, first=18)
 def commit_segments_of_an_earlier_attempt(stack: ExitStack) -> None:
     """Segments that this commit wrote days ago are taken to be there still."""
     swap_in(
@@ -155,7 +155,7 @@ def publish_files_without_their_vectors(stack: ExitStack) -> None:
     swap_in(stack, publish_module._Attempt, "_prepare_deletes", none)
 
 
-@mutation(scenes.PUBLISHED_IN_HASTE)
+@mutation(scenes.PUBLISHED_IN_HASTE, first=8)
 def publish_whatever_is_there_already(stack: ExitStack) -> None:
     """A publisher that stalled takes the publication back: its swap has no condition."""
 
@@ -166,7 +166,7 @@ def publish_whatever_is_there_already(stack: ExitStack) -> None:
     swap_in(stack, publish_module, "_swap", swap)
 
 
-@mutation(scenes.PUBLISHED)
+@mutation(scenes.PUBLISHED, first=11)
 def collect_what_is_published(stack: ExitStack) -> None:
     """Published snapshots are no roots: a reader's manifests and files go while he reads."""
     swap_in(stack, expire_module, "is_published", lambda properties: False)

@@ -15,11 +15,13 @@ Break = Callable[[ExitStack], None]
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A mistake, the scene that shows it, and within how many schedules."""
+    """A mistake, the scene that shows it, and within how many schedules. `first`: one that has shown it,
+    where those before it take long."""
 
     put_in: Break
     scene: Scene
     within: int
+    first: int | None = None
 
 
 MUTATIONS: dict[str, Mutation] = {}
@@ -29,11 +31,13 @@ SEEDS = 40
 RARE_SEEDS = 400
 
 
-def mutation(scene: Scene = ANY, *, within: int = SEEDS) -> Callable[[Break], Break]:
+def mutation(
+    scene: Scene = ANY, *, within: int = SEEDS, first: int | None = None
+) -> Callable[[Break], Break]:
     """A mistake under the name of the function that makes it."""
 
     def register(put_in: Break) -> Break:
-        MUTATIONS[put_in.__name__] = Mutation(put_in, scene, within)
+        MUTATIONS[put_in.__name__] = Mutation(put_in, scene, within, first)
         return put_in
 
     return register
