@@ -119,6 +119,12 @@ METHODS: list[tuple[str, Callable[[Any, inlay.Table], Any]]] = [
     ("properties", lambda spark, t: InlayTable(spark, t.uri).detail()),
     ("refs.restore", lambda spark, t: InlayTable(spark, t.uri).restoreToVersion(2)),
     ("publish", lambda spark, t: InlayTable(spark, t.uri).generate("symlink_format_manifest")),
+    (r"inlay\.exists\(uri\)", lambda spark, t: InlayTable.isDeltaTable(spark, t.uri)),
+    ("USING inlay", lambda spark, t: InlayTable.createIfNotExists(spark).tableName("x")),
+    ("", lambda spark, t: InlayTable(spark, t.uri).alias("t").merge(spark.table("updates").alias("u"),
+        "t.id = u.id").whenMatchedUpdate("u.extra = 'none'", {"t.name": "u.name"}).execute()),
+    ("whenMatchedUpdateAll", lambda spark, t: InlayTable(spark, t.uri)
+        .merge(spark.table("updates"), "true").whenMatchedUpdate("true")),
     (r"alter\(add", lambda spark, t: InlayTable(spark, t.uri)
         .merge(spark.table("updates"), "true").withSchemaEvolution()),
 ]  # fmt: skip

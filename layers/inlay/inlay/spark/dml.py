@@ -345,8 +345,10 @@ class Merge(NamesTheWay):
         found._clauses = [*self._clauses, clause]
         return found
 
-    def whenMatchedUpdate(self, condition: Any = None, *, set: Values) -> Merge:  # noqa: N802
-        return self._with(_Clause("matched", "update", condition, set))
+    def whenMatchedUpdate(  # noqa: N802
+        self, condition: Any = None, set: Values | None = None
+    ) -> Merge:
+        return self._with(_Clause("matched", "update", condition, _named(set)))
 
     def whenMatchedUpdateAll(self, condition: Any = None) -> Merge:  # noqa: N802
         """Sets every column of the table that the source has."""
@@ -355,17 +357,19 @@ class Merge(NamesTheWay):
     def whenMatchedDelete(self, condition: Any = None) -> Merge:  # noqa: N802
         return self._with(_Clause("matched", "delete", condition))
 
-    def whenNotMatchedInsert(self, condition: Any = None, *, values: Values) -> Merge:  # noqa: N802
+    def whenNotMatchedInsert(  # noqa: N802
+        self, condition: Any = None, values: Values | None = None
+    ) -> Merge:
         """Columns that are not named have their default, else NULL."""
-        return self._with(_Clause("not matched", "insert", condition, values))
+        return self._with(_Clause("not matched", "insert", condition, _named(values)))
 
     def whenNotMatchedInsertAll(self, condition: Any = None) -> Merge:  # noqa: N802
         return self._with(_Clause("not matched", "insert", condition))
 
     def whenNotMatchedBySourceUpdate(  # noqa: N802
-        self, condition: Any = None, *, set: Values
+        self, condition: Any = None, set: Values | None = None
     ) -> Merge:
-        return self._with(_Clause("not matched by source", "update", condition, set))
+        return self._with(_Clause("not matched by source", "update", condition, _named(set)))
 
     def whenNotMatchedBySourceDelete(self, condition: Any = None) -> Merge:  # noqa: N802
         return self._with(_Clause("not matched by source", "delete", condition))
@@ -377,6 +381,16 @@ class Merge(NamesTheWay):
                 next_step="Add whenMatched…, whenNotMatched… or whenNotMatchedBySource…",
             )
         return self._run(self._clauses, request_id)
+
+
+def _named(given: Any) -> Values:
+    """A clause's values, as Delta's methods take them: the second argument, after the condition."""
+    if isinstance(given, Mapping):
+        return given
+    raise InvalidRequest(
+        "a clause gets the new values by column, after its condition",
+        next_step="whenMatchedUpdate(set={'name': 's.name'}); whenMatchedUpdateAll() sets all columns",
+    )
 
 
 # -- what is to be done, in Spark -----------------------------------------------------------------

@@ -66,6 +66,7 @@ WORDS: Mapping[str, str] = {
     "UNDROP": "inlay.open(uri).refs.restore(version) for rows; inlay.drop(uri) is final",
 }
 # Methods of Delta's `DeltaTable` and of its merges that ours have not.
+_CREATED = "inlay.create(uri, schema), or CREATE TABLE … USING inlay LOCATION …"
 OF_TABLES: Mapping[str, str] = {
     "history": "sql(spark, 'DESCRIBE HISTORY …') or inlay.open(uri).inspect.history()",
     "detail": "inlay.open(uri) has schema, partitioning, properties and inspect.files()",
@@ -77,6 +78,12 @@ OF_TABLES: Mapping[str, str] = {
     "clone": "inlay.open(uri).refs.branch(name)",
     "upgradeTableProtocol": "nothing: the format has one version for all of a table",
     "addFeatureSupport": "nothing: the format has one version for all of a table",
+    "isDeltaTable": "inlay.exists(uri)",
+    "create": _CREATED,
+    "createIfNotExists": _CREATED,
+    "createOrReplace": _CREATED,
+    "replace": _CREATED,
+    "convertToDelta": "inlay.adopt(…)",
 }
 OF_MERGES: Mapping[str, str] = {
     "withSchemaEvolution": "inlay.open(uri).alter(add={…}) before the merge",
@@ -84,17 +91,26 @@ OF_MERGES: Mapping[str, str] = {
 }
 
 
-class NamesTheWay:
-    """A class whose missing methods tell what there is instead."""
-
+class _NamesTheWay(type):
     _instead: Mapping[str, str]
 
     if not TYPE_CHECKING:
 
-        def __getattr__(self, name: str) -> Any:
-            instead = type(self)._instead.get(name)
+        def __getattr__(cls, name: str) -> Any:
+            instead = cls._instead.get(name)
             told = "" if instead is None else f". Inlay's way: {instead}"
-            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}{told}")
+            raise AttributeError(f"{cls.__name__!r} has no attribute {name!r}{told}")
+
+
+class NamesTheWay(metaclass=_NamesTheWay):
+    """A class whose missing methods, and missing constructors, tell what there is instead."""
+
+    _instead: Mapping[str, str] = {}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return _NamesTheWay.__getattr__(type(self), name)
 
 
 _PROCEDURES = (

@@ -124,6 +124,9 @@ _SETTINGS = {
 }
 # The variable by which spark-submit passes its JVM to the driver's Python.
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
+# Workers are forked from a process that has imported what they need. Those of another machine may get this
+# package later, with the job.
+_WORKERS = {"spark.python.daemon.module": "inlay.spark.daemon"}
 # Less compilation, for a short-lived JVM: a session starts in half the time, heavy queries are slower.
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -186,6 +189,7 @@ def local_session(
         "spark.local.dir": scratch,
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         **({"spark.driver.extraJavaOptions": _QUICK_START} if quick_start else {}),
+        **(_WORKERS if master.startswith("local") else {}),
         **(settings or {}),
     }
     builder = SparkSession.builder.appName(app).master(master)
