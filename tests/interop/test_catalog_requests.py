@@ -181,6 +181,30 @@ def test_a_request_is_done_or_refused_in_the_form_of_the_specification(
     assert opened(root).maintain.verify(depth="pages").errors == ()
 
 
+def test_a_new_branch_begins_on_a_snapshot_that_is_shown_or_is_refused(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "tables"
+    root.mkdir()
+    requests = Requests(root, 0)
+    opened(root).append(pa.Table.from_pylist([{"id": 70, "s": "q", "n": 1}], SCHEMA))
+    of, shown = requests.of, requests.shown()
+    older = {s["snapshot-id"] for s in shown["snapshots"]} - {shown["current-snapshot-id"]}
+    moved = {"ref-name": "b", "type": "branch", "snapshot-id": 900}
+    for parent in ([], {}, "x", 1.5, True, 7, shown["current-snapshot-id"]):
+        brought = {**of.iceberg().snapshot, "snapshot-id": 900, "parent-snapshot-id": parent}
+        updates = [
+            {"action": "add-snapshot", "snapshot": brought},
+            {"action": "set-snapshot-ref", **moved},
+            {"action": "remove-snapshots", "snapshot-ids": sorted(older)},
+        ]
+        body = json.dumps({"requirements": [], "updates": updates}).encode()
+        answer = of.catalog.answer("POST", TABLE, "", body, {})
+        is_right = parent == shown["current-snapshot-id"]
+        assert answer.status in ((200,) if is_right else (400, 409)), (parent, answer)
+        assert set(opened(root).snapshot.refs) == ({"b"} if is_right else set())
+
+
 # -- requests that are nothing like right ---------------------------------------------------------
 
 # As parts of a path, as they are sent: encoded twice, in halves, of several levels, of other places.

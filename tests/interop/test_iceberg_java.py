@@ -32,7 +32,7 @@ from .histories import History
 from .shapes import Shape
 from .test_adopt import _without, adopt
 from .test_catalog_chaos import Histories, started
-from .test_catalog_writes import Engines, served
+from .test_catalog_writes import Between, Engines, Persons, served
 from .test_histories import STEPS, published
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
@@ -404,6 +404,25 @@ def test_its_statements_among_others_are_done_once_or_not_at_all(
     for uri in served(chaos):  # type: ignore[arg-type]
         spark, engines = Sql(uri), Engines(engines_python, uri)
         Histories(root, chaos, engines, dice, spark.ask).run(14)
+        engines.close()
+        spark.process.kill()
+        spark.process.communicate()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_byte_that_it_wrote_of_a_person_is_left_after_an_erasure(
+    root: Path, engines_python: Path, seed: int
+) -> None:
+    python_of_spark()
+    between = Between(catalog_of(f"file://{root}", write=True))
+    for uri in served(between):  # type: ignore[arg-type]
+        spark, engines = Sql(uri), Engines(engines_python, uri)
+        persons = Persons(root, engines, between, seed, spark.ask)
+        for _ in range(14):
+            persons.step()
+        for checksum in root.rglob("*.crc"):  # of files that Spark wrote to this disk
+            checksum.unlink()
+        persons.erase()
         engines.close()
         spark.process.kill()
         spark.process.communicate()

@@ -314,6 +314,8 @@ def _snapshot(update: Json) -> Json:
         raise InvalidRequest("a snapshot has an id of 63 bits")
     if not isinstance(snapshot.get("manifest-list"), str):
         raise InvalidRequest("a snapshot has a manifest list")
+    if type(snapshot.get("parent-snapshot-id")) not in (int, type(None)):
+        raise InvalidRequest("the parent of a snapshot is an id of one, or there is none")
     return dict(snapshot)
 
 

@@ -592,9 +592,8 @@ def _with_branch(
         raise ConcurrentChange(reason, table=ctx.uri, version=table.version)
     after = apply_updates(published, request.updates)
     at = after["refs"][name]["snapshot-id"]
-    brought = {s["snapshot-id"]: s for s in after["snapshots"]}
-    for known in published["snapshots"]:
-        del brought[known["snapshot-id"]]
+    known = {s["snapshot-id"] for s in published["snapshots"]}
+    brought = {s["snapshot-id"]: s for s in after["snapshots"] if s["snapshot-id"] not in known}
     while at in brought:
         at = brought.pop(at).get("parent-snapshot-id")
     source = _shown(table, published, at)
