@@ -317,6 +317,35 @@ def minimal() -> Snapshot:
     )
 
 
+def test_of_an_earlier_snapshot_those_entries_stay_that_are_as_they_were():
+    """An entry with a key that is known and another member, or under another schema, is read anew."""
+    entries = tuple(
+        DataFile(
+            key=key,
+            size=9,
+            footer_size=8,
+            rows=3,
+            row_groups=1,
+            schema_id=3,
+            stats={2: ColumnStats(1, 5, 0)},
+        )
+        for key in "abc"
+    )
+    before = replace(minimal(), files=Tier((), entries))
+    codec.encode_snapshot(before)
+    now = replace(before, files=Tier((), (*entries[:2], replace(entries[2], rows=4))))
+    data = codec.encode_snapshot(now)
+    read = codec.decode_snapshot(data, key="k", before=before)
+    assert read == now
+    assert codec.encode_snapshot(read) == data
+    kept = [old is new for old, new in zip(entries, read.files.inline, strict=True)]
+    assert kept == [True, True, False]
+    other = replace(before, schemas=(replace(SCHEMA, id=3, fields=SCHEMA.fields[:-1]),))
+    read = codec.decode_snapshot(data, key="k", before=other)
+    assert read == now
+    assert not any(new in map(id, entries) for new in map(id, read.files.inline))
+
+
 def reframed(change) -> bytes:
     """A well-formed frame (right digest) with other content: what a hand, or a later version, makes."""
     body = decode_frame("snapshot", codec.encode_snapshot(minimal()), key="k")

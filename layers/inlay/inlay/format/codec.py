@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeVar, cast
@@ -28,6 +28,7 @@ from pyroaring import FrozenBitMap
 
 from inlay.errors import CorruptTable, InlayError, InvalidRequest, NewerFormat
 from inlay.format.entry import (
+    DataFile,
     Types,
     file_from_json,
     file_to_json,
@@ -419,14 +420,19 @@ def no_separate_schemas(stored: SchemaObject) -> tuple[Schema, ...]:
 
 
 def decode_snapshot(
-    data: bytes, *, key: str, apart: SchemaLoader = no_separate_schemas
+    data: bytes,
+    *,
+    key: str,
+    apart: SchemaLoader = no_separate_schemas,
+    before: Snapshot | None = None,
 ) -> Snapshot:
-    """`apart` loads the schemas that the snapshot does not carry itself."""
+    """`apart` loads the schemas that the snapshot does not carry itself. `before` is an earlier one of the
+    same table: what has not changed since is taken from it."""
     body = decode_frame("snapshot", data, key=key, parts=_KEYS, version=PARTITION_VALUES)
     objects = guarded(key, lambda: _schema_objects(body.get("schema_objects", ())))
     # Outside the guard: damage in such an object is not damage in this one.
     others = [schema for stored in objects for schema in apart(stored)]
-    return guarded(key, lambda: _snapshot_from_json(body, objects, others))
+    return guarded(key, lambda: _snapshot_from_json(body, objects, others, before))
 
 
 def encode_schemas(schemas: Iterable[Schema]) -> bytes:
@@ -452,7 +458,10 @@ def _schema_objects(bodies: Any) -> tuple[SchemaObject, ...]:
 
 
 def _snapshot_from_json(
-    body: dict[str, Any], objects: tuple[SchemaObject, ...], others: list[Schema]
+    body: dict[str, Any],
+    objects: tuple[SchemaObject, ...],
+    others: list[Schema],
+    before: Snapshot | None,
 ) -> Snapshot:
     carried = [schema_from_json(s) for s in body["schemas"]]
     schemas = tuple(sorted((*others, *carried), key=lambda s: s.id))
@@ -461,7 +470,9 @@ def _snapshot_from_json(
     types = Types(schemas)
     ledger = body["ledger"]
     boundary_version, boundary_us = body["boundary"]
-    content = _content_from_json(body, types)
+    alike = before is not None and before.schemas == schemas
+    entries = before.files.inline if before is not None and alike else ()
+    content = _content_from_json(body, types, {entry.key: entry for entry in entries})
     table = Snapshot(
         table_id=as_text(body["table"]),
         version=content.version,
@@ -514,10 +525,12 @@ def encode_head(content: Content, types: Types) -> bytes:
 
 def decode_head(data: bytes, *, key: str, types: Types) -> Content:
     body = decode_frame("head", data, key=key)
-    return guarded(key, lambda: _content_from_json(body, types))
+    return guarded(key, lambda: _content_from_json(body, types, {}))
 
 
-def _content_from_json(body: dict[str, Any], types: Types) -> Content:
+def _content_from_json(
+    body: dict[str, Any], types: Types, known: Mapping[str, DataFile]
+) -> Content:
     files, rows, data_bytes, markers = body["totals"]
     return Content(
         version=as_count(body["version"]),
@@ -526,7 +539,9 @@ def _content_from_json(body: dict[str, Any], types: Types) -> Content:
         primary_key=tuple(as_count(i) for i in body["primary_key"]),
         sort_by=tuple(as_count(i) for i in body["sort_by"]),
         stats_columns=tuple(as_count(i) for i in body["stats_columns"]),
-        files=_tier_from_json(body["files"], partial(file_from_json, types=types), types),
+        files=_tier_from_json(
+            body["files"], partial(file_from_json, types=types, known=known), types
+        ),
         markers=_tier_from_json(body["markers"], partial(marker_from_json, types=types), types),
         totals=Totals(as_count(files), as_count(rows), as_count(data_bytes), as_count(markers)),
         changed=as_count(body["changed"]),

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any, assert_never
 
 from inlay.errors import CorruptTable, NewerFormat
@@ -86,6 +87,8 @@ class DataFile:
     arrived: int | None = None  # outputs of maintenance: version that added their newest rows
     cluster: int | None = None  # shared by the files that one unit of clustering wrote in one order
     own: bool = False  # this library wrote every byte, although `event` or `origin` is set
+    # Its JSON, once it was made: the entries in a pointer are written again with each commit.
+    encoded: list[Any] | None = field(default=None, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if min(self.size, self.footer_size, self.rows, self.row_groups) < 0:
@@ -268,9 +271,13 @@ def _file_flags(entry: DataFile) -> int | None:
 
 
 def file_to_json(entry: DataFile, types: Types) -> list[Any]:
-    body = file_values(entry)
-    body.insert(7, stats_to_json(entry.stats, entry.schema_id, types))
-    return trim(body)
+    """Made once for an entry: nobody may change it."""
+    if entry.encoded is None:
+        body = file_values(entry)
+        body.insert(7, stats_to_json(entry.stats, entry.schema_id, types))
+        object.__setattr__(entry, "encoded", trim(body))
+    assert entry.encoded is not None
+    return entry.encoded
 
 
 def file_values(entry: DataFile) -> list[Any]:
@@ -294,7 +301,13 @@ def file_values(entry: DataFile) -> list[Any]:
     ]
 
 
-def file_from_json(body: list[Any], types: Types) -> DataFile:
+def file_from_json(
+    body: list[Any], types: Types, known: Mapping[str, DataFile] = MappingProxyType({})
+) -> DataFile:
+    """The entry; that of `known`, by key, where it has the same JSON under the same schemas."""
+    entry = known.get(body[0])
+    if entry is not None and entry.encoded == body:
+        return entry
     (
         key, size, footer_size, rows, row_groups, schema_id, sequence, stats, flags, event, origin,
         etag, spec_id, partition, arrived, cluster,

@@ -137,7 +137,7 @@ def _check_condition(ctx: Context, data: bytes) -> None:
 def read_after(ctx: Context, base: Snapshot) -> LoadedTable:
     """The pointer, of the table of `base`."""
     try:
-        return read_main(replace(ctx, table_id=base.table_id))
+        return read_main(replace(ctx, table_id=base.table_id), base)
     except TableNotFound as error:
         raise TableReplaced(f"the table at {ctx.uri} is gone", table=ctx.uri) from error
 

@@ -141,22 +141,24 @@ def check_same_table(ctx: Context, snapshot: Snapshot) -> None:
         raise TableReplaced(f"{ctx.uri} is another table now", table=ctx.uri)
 
 
-def read_main(ctx: Context) -> LoadedTable:
-    """The pointer, whatever the context's branch; without contents of segments. Raises `TableNotFound`,
-    and `TableReplaced` when it is not of the context's table."""
+def read_main(ctx: Context, before: Snapshot | None = None) -> LoadedTable:
+    """The pointer, whatever the context's branch; without contents of segments. `before` is an earlier
+    snapshot of the same table, if one is known. Raises `TableNotFound`, and `TableReplaced` when it is not
+    of the context's table."""
     answer = ctx.store.get(ctx.key(keys.POINTER))
     if isinstance(answer, Missing | Refused):
         raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
-    return resolved(ctx, answer)
+    return resolved(ctx, answer, before)
 
 
-def resolved(ctx: Context, answer: Got) -> LoadedTable:
-    """What the pointer in `answer` says. Of a table that is prepared for a transaction one more GET tells
-    what was decided; until then it is what it was before: a reader never waits."""
+def resolved(ctx: Context, answer: Got, before: Snapshot | None = None) -> LoadedTable:
+    """What the pointer in `answer` says; `before`: see `read_main`. Of a table that is prepared for a
+    transaction one more GET tells what was decided; until then it is what it was before: a reader never
+    waits."""
     key = ctx.key(keys.POINTER)
     raw, transaction, committed = frame_of(ctx, answer.body)
     # What the pointer leaves open ("from now on") had certainly landed by the time of this answer.
-    found = decode_snapshot(raw, key=key, apart=schemas_of(ctx))
+    found = decode_snapshot(raw, key=key, apart=schemas_of(ctx), before=before)
     check_same_table(ctx, found)
     snapshot = with_open_times(found, answer.date_us)
     return LoadedTable(
