@@ -231,8 +231,9 @@ def test_many_end_once_whatever_becomes_of_a_request(first: int) -> None:
 
 def test_what_an_erasure_asks_of_the_store_beside_data_and_receipts() -> None:
     """Each request with its reason: docs/ERASURE.md, What it asks of the store. A step that ends with a
-    commit goes on with the table after it; what nothing was deleted from is listed once; the look at the
-    pointer that comes before a deletion is one; and collection takes the listing that the end was made on.
+    commit goes on with the table after it; what nothing was deleted from is listed once, the lists of the
+    receipt with it; the look at the pointer that comes before a deletion is one; and collection takes the
+    listing that the end was made on.
     """
     people = new_people(row_group_rows=None)
     for n in range(4):
@@ -262,6 +263,6 @@ def test_what_an_erasure_asks_of_the_store_beside_data_and_receipts() -> None:
     assert forget == {"get": 7, "put": 7, "list": 2, "list_uploads": 1}
     # The last GET is the look before the deletion.
     assert sweep == {"get": 3, "put": 5, "list_versions": 1, "list": 2, "list_uploads": 2}
-    # Nothing was left to delete: one listing, which serves collection, too. A run of its own reads the
-    # versions since the first sweep and the lists of the runs before.
-    assert end == {"get": 1 + 3 + 4, "put": 6, "list_versions": 1, "list": 1, "list_uploads": 1}
+    # Nothing was left to delete: one listing, which shows the lists of the runs before and serves
+    # collection, too. A run of its own reads these and the versions since the first sweep.
+    assert end == {"get": 1 + 3 + 4, "put": 6, "list_versions": 1, "list_uploads": 1}

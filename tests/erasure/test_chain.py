@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from random import Random
 from typing import Any
@@ -649,6 +651,84 @@ def test_two_collectors_end_erasures_side_by_side(
         finish(people, life_seconds=life)
         is_whole(people)
         assert {**closed(people), **ended} == closed(people)
+
+
+@dataclass
+class ListedInTwo:
+    """A store whose listing of versions takes long: others go on when it has passed the lists."""
+
+    store: Any
+    go_on: Callable[[], None]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def list_versions(self, prefix: str) -> Iterator[Any]:
+        border = f"{prefix}evidence0"
+        yield from [v for v in self.store.list_versions(prefix) if v.key < border]
+        self.go_on()
+        yield from [v for v in self.store.list_versions(prefix) if v.key >= border]
+
+
+def stopped_at(number: int, people: People) -> tuple[Callable[[], None], Callable[..., None]]:
+    """A run in a thread of its own: how it goes up to a request, and how it goes on until it has deleted
+    something, and dies."""
+    stands, goes = threading.Event(), threading.Event()
+
+    def stand(sent: Sent) -> Fate:
+        if sent.number == number:
+            stands.set()
+            goes.wait()
+        return Fate.KILLED_AFTER if sent.verb.startswith("delete") else Fate.DONE
+
+    def collect() -> None:
+        with suppress(Killed):
+            process_on(people, FaultyStore(people.store, stand), 2).collect(signer=SIGNER)
+        stands.set()
+
+    run = threading.Thread(target=collect)
+
+    def begin() -> None:
+        run.start()
+        stands.wait()
+
+    def end(slept: int = 0) -> None:
+        people.time.sleep(slept)
+        goes.set()
+        run.join()
+
+    return begin, end
+
+
+@pytest.mark.parametrize("slept", [5, pytest.param(0, marks=pytest.mark.wide)])
+@pytest.mark.parametrize(
+    "versioned",
+    [False, pytest.param(True, marks=pytest.mark.wide)],
+    ids=["unversioned", "versioned"],
+)
+def test_what_another_run_deletes_while_one_lists_is_in_the_receipts(
+    versioned: bool, slept: int
+) -> None:
+    """One run stands before each of its requests in turn, and goes on while another lists, which began
+    later, or in the same second. Receipts name whatever went."""
+    stray = "manifest/segments/5eed0000-0000-4000-8000-000000000000"  # listed after the lists
+    for number in range(1, 16) if versioned or not slept else (1, 2, 9, 10, 11):
+        people = due(versioned=versioned)
+        put(people, stray, b"of a writer that was slow")
+        people.time.sleep(2000)
+        begin, end = stopped_at(number, people)
+        begin()
+        people.time.sleep(slept)
+        listing = ListedInTwo(people.store, partial(end, slept))
+        process_on(people, listing, 3).collect(signer=SIGNER)
+        end()
+        people.time.sleep(2000)
+        finish(people)
+        is_whole(people)
+        assert stray not in {v.key for v in people.store.list_versions(people.ctx.key(""))}
+        for name in ("case-1", "case-2"):
+            gone = [frame(people, each["key"])["objects"] for each in receipt(people, name)["gone"]]
+            assert stray in {key for objects in gone for key, _ in objects}, (number, name)
 
 
 @pytest.mark.parametrize("at_receipt", [1, 2])

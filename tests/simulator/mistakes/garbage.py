@@ -52,7 +52,7 @@ def collect_before_the_boundary_is_committed(stack: ExitStack) -> None:
 @mutation(scenes.UNDONE, within=RARE_SEEDS, first=12)
 def leave_the_boundary_in_the_pointer_alone(stack: ExitStack) -> None:
     """GC deletes before the boundary is archived: a pointer put back by one version forgets it."""
-    swap_in(stack, gc_module, "archive_at_once", lambda ctx, loaded: loaded)
+    swap_in(stack, gc_module, "archive_at_once", lambda ctx, loaded: (loaded, loaded.snapshot))
 
 
 @mutation(scenes.SKEWED)

@@ -323,7 +323,7 @@ def _collect(
         change = Change(operation="collect_garbage", updates=updates)
         base, loaded = loaded, expect_committed(ctx, commit(ctx, change, base=loaded)).loaded
         commit_id = loaded.snapshot.commit.id
-        loaded = archive_at_once(ctx, loaded)
+        loaded, _ = archive_at_once(ctx, loaded)
         check_clocks(ctx, base.snapshot, result.seen, margin_us, now_us=loaded.date_us)
         roots.add(loaded.state)
         # Young and unknown objects were counted by the first listing.

@@ -543,23 +543,24 @@ def write_archive(ctx: Context, loaded: LoadedTable) -> Stored:
     return ctx.write_once(keys.archive_key(loaded.snapshot.version), loaded.raw, compare=False)
 
 
-def archive_at_once(ctx: Context, loaded: LoadedTable) -> LoadedTable:
+def archive_at_once(ctx: Context, loaded: LoadedTable) -> tuple[LoadedTable, Snapshot]:
     """Archives a version before the commit after it does, for whoever deletes what it no longer needs: a
     pointer that is put back from here on, by one version too, is found by the next commit, which could
     otherwise bring in what was deleted.
 
-    Returns it with its archive, so that a commit on it writes none. Raises `ForeignArchives` if the pointer
-    has gone back by now, `TableReplaced`.
+    Returns it with its archive, so that a commit on it writes none, and what the pointer says now. Raises
+    `ForeignArchives` if it has gone back by then, `TableReplaced`.
     """
     base = loaded.snapshot
     try:
         stored = ctx.write_once(keys.archive_key(base.version), loaded.raw)
     except KeyTaken as error:
         raise _differs(ctx, base) from error
-    superseded_by(ctx, base, read_after(ctx, base))
+    now = read_after(ctx, base)
+    superseded_by(ctx, base, now)
     done: Future[Stored] = Future()
     done.set_result(stored)
-    return replace(loaded, archiving=done)
+    return replace(loaded, archiving=done), now.snapshot
 
 
 def _differs(ctx: Context, base: Snapshot) -> ForeignArchives:

@@ -402,7 +402,10 @@ class _Sweeper:
         # What was not applied is no longer waited for.
         if names_more and not late and self._purge_refs(loaded, contents, due):
             return {}
-        loaded, _ = self._delete_all(self._move_boundary(loaded), due)
+        deleted = self._delete_all(self._move_boundary(loaded), due)
+        if deleted is None:
+            return waits | self._another_run(due)
+        loaded, _ = deleted
         if self.failures:
             return waits | {e.id: self._undeleted() for e in due}
         swept = tuple(
@@ -506,7 +509,10 @@ class _Sweeper:
             due = [e for e in due if e.id not in waits]
         if not due:
             return waits
-        loaded, listing = self._delete_all(self._move_boundary(loaded), due)
+        deleted = self._delete_all(self._move_boundary(loaded), due)
+        if deleted is None:
+            return waits | self._another_run(due)
+        loaded, listing = deleted
         if self.failures:
             return waits | {e.id: self._undeleted() for e in due}
         stale = self._publication_waits(loaded) or self._memory_waits(loaded, due)
@@ -525,7 +531,12 @@ class _Sweeper:
         facts = Facts(
             versions=versions,
             left=write_left(self.ctx, version, names, versions, self.written),
-            lists=load_lists(self.ctx, min(e.opened_version for e in due), self.written),
+            lists=load_lists(
+                self.ctx,
+                min(e.opened_version for e in due),
+                self.written,
+                (listed.key for listed in listing.current("")),
+            ),
             later=self._deletes_since(loaded, min(e.phase_version for e in due)),
             pending=[m.id for m in loaded.state.markers() if m.erasure is None],
             landing=self._left_in_landing(max(e.opened_us for e in due)),
@@ -536,8 +547,7 @@ class _Sweeper:
         before = Chain.of(loaded.snapshot.properties)
         receipts = self._write_receipts(loaded, due, facts, before)
         if receipts is None:
-            other = Waiting("time", f"{self.life_us / 1e6:.0f} s", "another run is ending it")
-            return waits | {e.id: [other] for e in due}
+            return waits | self._another_run(due)
         after = write_pass(self.ctx, loaded, before, receipts, self.signer)
         if self.copies is not None:
             made_by, now_us = after.made_by or "", loaded.date_us
@@ -585,6 +595,10 @@ class _Sweeper:
         found = self.ctx.store.list_versions(self.landing)
         return sum(v.modified_us <= opened_us for v in found)
 
+    def _another_run(self, due: Sequence[Erasure]) -> Waits:
+        other = Waiting("time", f"{self.life_us / 1e6:.0f} s", "another run is ending it")
+        return {e.id: [other] for e in due}
+
     def _undeleted(self) -> list[Waiting]:
         return [Waiting("object", f.key, f.reason) for f in self.failures]
 
@@ -607,8 +621,14 @@ class _Sweeper:
 
     def _delete_all(
         self, loaded: LoadedTable, due: Sequence[Erasure]
-    ) -> tuple[LoadedTable, Listing | None]:
-        """`loaded`, whose boundary was moved for it; and the listing, where nothing had to be deleted."""
+    ) -> tuple[LoadedTable, Listing | None] | None:
+        """`loaded`, whose boundary was moved for it; and the listing, where nothing had to be deleted.
+
+        None, and nothing is deleted, where another run has moved the boundary since. So whatever is deleted
+        while that one lists has a list from before it began, which it finds on the way."""
+        own = loaded.snapshot.boundary
+        if own.version != loaded.snapshot.version:
+            return None
         listing = Listing.of(self.ctx)
         versions, uploads = self._doomed(loaded, listing)
         if not versions and not uploads:
@@ -618,7 +638,9 @@ class _Sweeper:
         version = loaded.snapshot.version
         write_gone(self.ctx, version, names, versions, len(uploads), self.written)
         # Its look at the pointer is also the one that the table is still there, right before the deletion.
-        loaded = archive_at_once(self.ctx, loaded)
+        loaded, now = archive_at_once(self.ctx, loaded)
+        if now.boundary != own:
+            return None
         named = [(v.key, v.version_id) for v in versions]
         failures = tuple(self.ctx.store.delete_versions(named)) if named else ()
         for upload in uploads:
@@ -758,6 +780,7 @@ _SAME = (
     "opened_us",
     "number",
     "previous",
+    "gone",  # or what was deleted while that run was listing would be in none
 )
 
 

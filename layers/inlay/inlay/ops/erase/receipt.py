@@ -332,14 +332,19 @@ def write_left(
 
 
 def load_lists(
-    ctx: Context, since_version: int, written: Written | None = None
+    ctx: Context,
+    since_version: int,
+    written: Written | None = None,
+    there: Iterable[str] | None = None,
 ) -> list[tuple[List, dict[str, Any]]]:
     """The lists written on `since_version` or later, oldest first. One GET for each that this run has not
-    `written`."""
-    prefix = ctx.key(EVIDENCE)
-    listed = ctx.store.list(prefix, start_after=f"{prefix}{max(since_version - 1, 0):08d}~")
+    `written`, and a listing, unless the caller has just made one of the whole table: the keys `there`."""
+    prefix, root = ctx.key(EVIDENCE), ctx.key("")
+    after = f"{prefix}{max(since_version - 1, 0):08d}~"
+    if there is None:
+        there = (info.key for info in ctx.store.list(prefix, start_after=after))
+    found = sorted(k.removeprefix(root) for k in there if k.startswith(prefix) and k > after)
     # What else somebody put there is an unknown object.
-    found = [info.key.removeprefix(ctx.key("")) for info in listed]
     keys = [key for key in found if classify(key) is ObjectKind.RECEIPT]
 
     def load(key: str) -> tuple[List, dict[str, Any]]:
