@@ -108,6 +108,22 @@ def moved(pages: Any) -> None:
         page[PageLocation.FIRST_ROW] += 1
 
 
+@pytest.mark.parametrize(
+    "says",
+    [b"parquet-cpp-arrow version", b"parquet-cpp-other version", b"parquet-cpp-arrow-too 9.9"],
+)
+def test_indexes_of_writers_that_are_not_known_are_not_gone_by(lake: Any, says: bytes) -> None:
+    known = b"parquet-cpp-arrow version"
+    body = with_index(written(), moved).replace(known, says)
+    lake.store.reads.clear()
+    rows = lake.read(
+        [lake.adopt(body, SCHEMA)], SCHEMA, columns=["word"], predicate=In(1, LONG, (17_017,))
+    ).to_pylist()
+    assert (rows == EXPECTED[1:2]) == (says != known)
+    # Nor are they read: the footer, and the two columns.
+    assert says == known or len(lake.store.reads) <= 3
+
+
 def test_an_index_that_is_false_where_nobody_looked_is_found(tmp_path: Path) -> None:
     body = with_index(written(), moved)
     (tmp_path / "moved.parquet").write_bytes(body)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 # What is wrong: the least or greatest value, the number of NULLs, the size of column chunks.
@@ -168,6 +169,21 @@ FAULTS: Final = (
     # The header of the dictionary's page was not counted.
     Fault("parquet-mr", (1, 2, 9), frozenset(("sizes",)), _any, "PARQUET-816"),
 )
+
+
+# Several engines go by the page indexes of these: one that is wrong would have been noticed.
+_INDEXERS: Final = frozenset(("parquet-mr", "parquet-cpp-arrow", "parquet-rs", "duckdb", "polars"))
+
+
+@lru_cache(16)  # asked for each column chunk
+def has_known_indexes(created_by: str | None) -> bool:
+    """Whether single pages are read where this writer's offset index says that rows are: it is not compared
+    with pages that are not read.
+
+    >>> has_known_indexes("parquet-mr version 1.17.0 (build 3a2f)"), has_known_indexes("mine 1.0")
+    (True, False)
+    """
+    return Writer.of(created_by).name in _INDEXERS
 
 
 def faults_of(writer: Writer, what: Wrong) -> tuple[Fault, ...]:

@@ -2,9 +2,10 @@
 
 Promise: the rows that `SparseColumn.read` gives, reduced by `kept`, are the selected rows of the column
 chunk, the same as when reading it whole; `ranges` are the only bytes it needs. A chunk for which this is
-not certain (no offset index, one that contradicts the footer or a page that is read, nested or repeated
-columns) has no sparse form and is read whole. Where pages begin that are not read is on the word of the
-offset index: `false_indexes` finds those that are wrong there, at the cost of all pages.
+not certain (no offset index, one of a writer whose are not known, one that contradicts the footer or a page
+that is read, nested or repeated columns) has no sparse form and is read whole. Where pages begin that are
+not read is on the word of the offset index: `false_indexes` finds those that are wrong there, at the cost
+of all pages.
 
 pyarrow reads whole chunks only. So the selected pages, with the chunk's dictionary, are assembled into a
 Parquet file of one column and one row group, with the schema element of the original, and that is read.
@@ -33,6 +34,7 @@ from inlay.parquet.footer.fields import (
 from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer, Leaf, trailer, view_tree
 from inlay.parquet.footer.pages import claimed_values, page_header, page_locations
 from inlay.parquet.footer.thrift import STRUCT, Items, Struct, ThriftError, encode_struct
+from inlay.parquet.footer.writers import has_known_indexes
 from inlay.storage.base import ByteRange
 
 # Smaller chunks are read whole: skipping pages would not pay for finding them.
@@ -195,14 +197,14 @@ def index_range(footer: Footer, group: int, leaf: int) -> ByteRange | None:
 
 
 def index_place(footer: Footer, group: int, leaf: int) -> ByteRange | None:
-    """The range of the offset index of a flat column's chunk."""
+    """The range of the offset index of a flat column's chunk, if its writer's are known."""
     if leaf >= len(footer.leaves):
         return None
     shape = footer.leaves[leaf]
     chunk = footer.row_groups[group].column(leaf)
     flat = len(shape.path) == 1 and shape.repetition_level == 0
     place = chunk.offset_index
-    if not flat or place is None:
+    if not flat or place is None or not has_known_indexes(footer.created_by):
         return None
     return ByteRange(*place) if place[1] <= footer.start else None
 
