@@ -375,6 +375,13 @@ def test_rows_are_decoded_by_the_pool_that_was_chosen(monkeypatch: Any) -> None:
         rows = table.scan().to_arrow()
         assert chosen.bytes_allocated() - held >= rows.nbytes
         del rows  # before their pool goes
+        pa.set_memory_pool(before)
+        # What is kept of rows that a condition drops some of, too: what was decoded is freed.
+        kept = pa.proxy_memory_pool(pa.system_memory_pool())
+        monkeypatch.setattr("inlay.parquet.read.decode.memory_pool", lambda: kept)
+        rows = table.scan(where="n > 10").to_arrow()
+        assert kept.bytes_allocated() >= rows.nbytes > 0
+        del rows
     finally:
         pa.set_memory_pool(before)
 

@@ -70,10 +70,11 @@ _FALSE, _TRUE = to_scalar(False, pa.bool_()), to_scalar(True, pa.bool_())
 
 
 def memory_pool() -> pa.MemoryPool:
-    """What chunks are decoded into: the system's allocator, unless the environment has chosen another
-    (`ARROW_DEFAULT_MEMORY_POOL`) or the program has (`pyarrow.set_memory_pool`). Arrow's default, mimalloc,
-    asks for huge pages: where the kernel has to clear these, first touching 1.2 GB takes 2 to 3 s of system
-    time instead of .6, and touching them again 1.4 to 2.2 instead of .1."""
+    """What chunks are decoded into, and rows that are kept of them: the system's allocator, unless the
+    environment has chosen another (`ARROW_DEFAULT_MEMORY_POOL`) or the program has
+    (`pyarrow.set_memory_pool`). Arrow's default, mimalloc, asks for huge pages: where the kernel has to
+    clear these, first touching 1.2 GB takes 2 to 3 s of system time instead of .6, and touching them again
+    1.4 to 2.2 instead of .1."""
     default = pa.default_memory_pool()
     chosen = os.environ.get("ARROW_DEFAULT_MEMORY_POOL") or default.backend_name != "mimalloc"
     return default if chosen else pa.system_memory_pool()
@@ -438,7 +439,7 @@ class _GroupReader:
             keep = None
         found: dict[int, pa.ChunkedArray] = {}
         if table is not None and rows:
-            kept = table if keep is None else table.filter(keep)
+            kept = table if keep is None else _filtered(table, keep)
             found = dict(zip(tops, kept.columns, strict=True))
         return Survivors(group, rows, _over_group(among, keep), found)
 
@@ -508,7 +509,7 @@ class _GroupReader:
             # As the snapshot's types before rows are dropped: Arrow cannot filter string views, which
             # is how files of parquet-rs are read.
             table = pa.Table.from_batches(self._decode(group, schema, keep if few else None))
-            kept = table if keep is None or few else table.filter(keep)
+            kept = table if keep is None or few else _filtered(table, keep)
             columns.update(zip(whole, kept.columns, strict=True))
         return columns
 
@@ -575,6 +576,10 @@ class _GroupReader:
                 coerce_int96_timestamp_unit=self.file.task.int96,
             )
         return self._readers[as_codes]
+
+
+def _filtered(table: pa.Table, keep: pa.BooleanArray) -> pa.Table:
+    return pc.filter(table, keep, memory_pool=memory_pool())
 
 
 def _with_dictionary(metadata: pq.FileMetaData) -> list[str]:
