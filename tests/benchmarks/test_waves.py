@@ -147,6 +147,52 @@ def test_waves_of_writing(name: str, uri: str) -> None:
     assert inlay.open(uri).version == table.version  # it is there for others
 
 
+# What looks at the table again first, or goes on after its commit, begins and ends with the pointer.
+MAINTENANCE: dict[str, tuple[tuple[int, int], Act]] = {
+    "a row by vector: end of a file, pages, then archive and pointer": (
+        (5, 5),
+        lambda t: t.delete("id = 7", mode="vector"),
+    ),
+    "a row by surgery: then its row group, a look at the object, the new one": (
+        (8, 8),
+        lambda t: t.delete("id = 7", mode="surgery"),
+    ),
+    "a row of each file by surgery: one file after the other": (
+        (5 + 3 * FILES, 3 + 5 * FILES),
+        lambda t: t.delete(f"id % {ROWS} = 7", mode="surgery"),
+    ),
+    "a row by rewriting its file": ((7, 7), lambda t: t.delete("id = 7", mode="rewrite")),
+    "compact: each file whole, and the new one": ((6, 5 + FILES), lambda t: t.maintain.compact()),
+    "rewrite where nothing is to be done": ((2, 2), lambda t: t.maintain.rewrite()),
+    "expire": ((4, 4), lambda t: t.maintain.expire(days=0, min_versions=1)),
+    "look for garbage": ((6, 13), lambda t: t.maintain.collect_garbage()),
+    "verify": ((5, 19), lambda t: t.maintain.verify()),
+}
+
+
+@pytest.mark.parametrize("name", MAINTENANCE)
+def test_waves_of_maintenance(name: str, uri: str) -> None:
+    expected, act = MAINTENANCE[name]
+    with trips(uri) as asked:
+        table = asked.open()
+        assert asked.of(lambda: act(table)) == expected
+
+
+def test_a_delete_is_materialised_in_nine_waves(uri: str) -> None:
+    inlay.open(uri).delete("id < 10")
+    with trips(uri) as asked:
+        table = asked.open()
+        assert asked.of(lambda: table.maintain.rewrite()) == (9, 9)
+
+
+def test_a_table_is_made_in_four_waves() -> None:
+    """Nothing is there: a look and a listing. Then the pointer, and whether the store keeps conditions."""
+    place = f"memory://waves-{uuid4().hex}/t"
+    with trips(place) as asked:
+        made = asked.of(lambda: inlay.create(place, SCHEMA, context=asked.context))
+    assert made == (4, 4)
+
+
 def test_changes_are_compared_and_written_in_four_waves(uri: str) -> None:
     """Read: the end of the file, the key's pages. Then rows, keys and archive; then the pointer."""
     with trips(uri) as asked:
