@@ -133,6 +133,15 @@ def in_short(names: Iterable[Any], short: Collection[Any]) -> list[Any]:
     return [name if name in short else pytest.param(name, marks=pytest.mark.wide) for name in names]
 
 
+def paired(names: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """Of a product each value of the first parameter with one of the second, in turn; the rest is slow."""
+    return [
+        pytest.param(name, other, marks=() if at == n % len(others) else pytest.mark.slow)
+        for n, name in enumerate(names)
+        for at, other in enumerate(others)
+    ]
+
+
 def covering(cases: Sequence[Case]) -> list[int]:
     """Positions of few cases among which each value of each parameter is: again and again the one that
     shows most values that no earlier one has shown."""

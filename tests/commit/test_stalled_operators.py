@@ -18,6 +18,7 @@ from functools import cache
 import pyarrow as pa
 import pytest
 from tests.simulator.faults import FaultyStore, Killed, Sent
+from tests.tiers import paired
 
 from inlay.errors import InlayError
 from inlay.format import keys
@@ -380,8 +381,7 @@ def stalls(situation: str, versioned: bool, gap: str, requests: range) -> int:
     return count
 
 
-@pytest.mark.parametrize("versioned", [False, True], ids=["plain", "versioned"])
-@pytest.mark.parametrize("situation", SITUATIONS)
+@pytest.mark.parametrize(("situation", "versioned"), paired(list(SITUATIONS), [False, True]))
 def test_a_repair_that_stalls_at_some_requests(situation, versioned):
     """Of all pairs of a request and an act one in 24, others for each act and each test."""
     for number, gap in enumerate(GAPS, start=5 * list(SITUATIONS).index(situation)):

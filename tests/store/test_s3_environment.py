@@ -118,7 +118,7 @@ def regions() -> list[str]:
     [
         (None, 6),
         pytest.param(None, 1, marks=pytest.mark.wide),
-        pytest.param("https://store.example:8443/s3", 1, marks=pytest.mark.wide),
+        pytest.param("https://store.example:8443/s3", 6, marks=pytest.mark.wide),
     ],
 )
 def test_every_region_that_is_known_here_is_as_the_sdk_has_it(

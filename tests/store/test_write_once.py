@@ -38,6 +38,9 @@ STORES = {
     "storage/base.py",
     "storage/write_once.py",
     "storage/azure.py",
+    "storage/gcs.py",
+    "storage/rules.py",
+    "storage/s3.py",
     "storage/embedded_s3/rest.py",
 }
 

@@ -93,6 +93,14 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
         },
     ),
     "Admission": ("plan/commit/apply.py", {"plan/commit/apply.py", "ops/commit/group.py"}),
+    "Condition": (
+        "storage/base.py",
+        {"storage/azure.py", "storage/gcs.py", "storage/rules.py", "storage/s3.py"},
+    ),
+    "Result": (
+        "ops/transaction.py",
+        {"ops/transaction.py", "ops/catalog/several.py", "table/transaction.py"},
+    ),
     "Swapped": ("ops/commit/register.py", {"ops/commit/driver.py"}),
     "NotProposed": (
         "ops/commit/driver.py",
@@ -208,8 +216,8 @@ def test_every_place_that_must_decide_is_named(name: str, named: Mapping[str, se
     assert named[name] == WALKS[name][1]
 
 
-# A type of floating numbers, in every place that mypy names for `LeafName`, and in the one that
-# only Arrow knows of: it does not compare halves.
+# A type of floating numbers, in every place that mypy names for `LeafName`, and in the two that
+# only Arrow knows of: it neither compares nor adds halves.
 HALF = (
     ("format/leaf_types.py", '    "double",\n', '    "double",\n    "half",\n'),
     ("format/leaf_types.py", 'case "float" | "double":', 'case "float" | "double" | "half":'),
@@ -224,6 +232,7 @@ HALF = (
         "    target = arrow_primitive(kind)\n",
         '    target = pa.float32() if kind.name == "half" else arrow_primitive(kind)\n',
     ),
+    ("parquet/write/writer.py", "total = pc.sum(column).as_py()", "total = math.nan"),
     ("parquet/read/data_file.py", '"float" | "date":', '"float" | "date" | "half":'),
     ("iceberg/schema.py", 'case "uint32" | "uint64":', 'case "uint32" | "uint64" | "half":'),
     (

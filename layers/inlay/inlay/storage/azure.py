@@ -47,6 +47,7 @@ from inlay.storage.base import (
     DeleteFailure,
     Got,
     Head,
+    IfAbsent,
     IfMatch,
     Location,
     Missing,
@@ -559,11 +560,13 @@ def _check_segments(key: str) -> None:
 
 
 def _condition(condition: Condition) -> dict[str, str]:
-    if condition is None:
-        return {}
-    if isinstance(condition, IfMatch):
-        return {"If-Match": rules.quoted_etag(condition.etag)}
-    return {"If-None-Match": "*"}
+    match condition:
+        case None:
+            return {}
+        case IfAbsent():
+            return {"If-None-Match": "*"}
+        case IfMatch(etag):
+            return {"If-Match": rules.quoted_etag(etag)}
 
 
 def _version(version_id: str | None) -> dict[str, str]:

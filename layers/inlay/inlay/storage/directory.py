@@ -34,7 +34,6 @@ from inlay.storage.base import (
     DeleteFailure,
     Got,
     Head,
-    IfMatch,
     Location,
     Missing,
     ObjectInfo,
@@ -240,13 +239,9 @@ class DirectoryStore:
                 "there is a folder of this name", key=key, next_step="Choose another key"
             )
         date_us = self._now_us()
-        if isinstance(condition, IfMatch):
-            if held is None:
-                return Refused("missing", date_us)
-            if files.etag(held) != condition.etag:
-                return Refused("exists", date_us)
-        elif condition is not None and held is not None:
-            return Refused("exists", date_us)
+        refused = rules.refusal(condition, None if held is None else files.etag(held), date_us)
+        if refused is not None:
+            return refused
 
         modified_ns = 1_000 * (date_us if modified_us is None else modified_us)
         if held is not None:

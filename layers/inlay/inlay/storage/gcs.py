@@ -41,6 +41,7 @@ from inlay.storage.base import (
     DeleteFailure,
     Got,
     Head,
+    IfAbsent,
     IfMatch,
     Location,
     Missing,
@@ -331,14 +332,14 @@ class GcsStore:
 
     def _wanted(self, key: str, condition: Condition) -> str | Refused | None:
         """The generation that a write needs; `Refused` for an ETag that none has."""
-        if condition is None:
-            return None
-        if not isinstance(condition, IfMatch):
-            return "0"
-        if _GENERATION.fullmatch(condition.etag) is not None:
-            return condition.etag
-        # Not asked of the store: a zero would mean that nothing is there.
-        return self._unmatched(key)
+        match condition:
+            case None:
+                return None
+            case IfAbsent():
+                return "0"
+            case IfMatch(etag):
+                # Any other is not asked of the store: a zero would mean that nothing is there.
+                return etag if _GENERATION.fullmatch(etag) else self._unmatched(key)
 
     def _unmatched(self, key: str) -> Refused:
         head = self.head(key)

@@ -29,7 +29,6 @@ from inlay.storage.base import (
     DeleteFailure,
     Got,
     Head,
-    IfMatch,
     Location,
     Missing,
     ObjectInfo,
@@ -115,14 +114,8 @@ class Bucket:
 
     def refusal(self, key: str, condition: Condition, date_us: int) -> Refused | None:
         """The answer to a write under a condition that does not hold."""
-        if condition is None:
-            return None
         held = self.current(key)
-        if isinstance(condition, IfMatch):
-            if held is None:
-                return Refused("missing", date_us)
-            return None if held.etag == condition.etag else Refused("exists", date_us)
-        return None if held is None else Refused("exists", date_us)
+        return rules.refusal(condition, None if held is None else held.etag, date_us)
 
     def find(self, key: str, version_id: str | None) -> Version | None:
         if version_id is None:

@@ -22,8 +22,12 @@ from inlay.storage.base import (
     MAX_PARTS,
     MIN_PART_BYTES,
     ByteRange,
+    Condition,
+    IfAbsent,
+    IfMatch,
     Location,
     Part,
+    Refused,
 )
 
 T = TypeVar("T")
@@ -348,6 +352,20 @@ def bare_etag(said: str) -> str:
     """An ETag of a header or a listing, without its quotes. A weak one becomes strong again: proxies that
     compress answers weaken it, and the store behind them knows the strong one only."""
     return said.removeprefix("W/").removeprefix('"').removesuffix('"')
+
+
+def refusal(condition: Condition, etag: str | None, date_us: int) -> Refused | None:
+    """What S3 answers to a write under a condition that does not hold for an object of this ETag; None:
+    there is none."""
+    match condition:
+        case None:
+            return None
+        case IfAbsent():
+            return None if etag is None else Refused("exists", date_us)
+        case IfMatch(expected):
+            if etag is None:
+                return Refused("missing", date_us)
+            return None if etag == expected else Refused("exists", date_us)
 
 
 def quoted_etag(etag: str) -> str:

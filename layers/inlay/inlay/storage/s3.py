@@ -49,6 +49,7 @@ from inlay.storage.base import (
     DeleteFailure,
     Got,
     Head,
+    IfAbsent,
     IfMatch,
     Location,
     Missing,
@@ -579,9 +580,11 @@ class S3Store:
         ceph = self._dialect == "ceph"
         if ceph and not self._plain:
             self._refuse_versioning()
-        if isinstance(condition, IfMatch):
-            return {"IfMatch": condition.etag if ceph else rules.quoted_etag(condition.etag)}
-        return {"IfNoneMatch": "*"}
+        match condition:
+            case IfAbsent():
+                return {"IfNoneMatch": "*"}
+            case IfMatch(etag):
+                return {"IfMatch": etag if ceph else rules.quoted_etag(etag)}
 
     def _refuse_versioning(self) -> None:
         """Raises where conditions do not hold at Ceph's gateway: in a bucket that has or had versions.
