@@ -1842,6 +1842,129 @@ def test_a_commit_over_tables_that_the_ledgers_have_forgotten_is_answered_by_wha
     assert [opened(root, name).count() for name in "tu"] == [10, 10]
 
 
+class Repeated:
+    """Requests with a key, and what is there once they are done; everything begins in `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        other = inlay.create(f"file://{root.parent}/other/o", SCHEMA)
+        other.append(pa.Table.from_pylist([{"id": 1, "s": "x", "n": 1}], SCHEMA))
+        other.publish(format="v2")
+        self.metadata = f"{other.uri}/metadata/v{other.refresh().version}.metadata.json"
+
+    def create(self) -> tuple[str, str, Any, Callable[[], bool]]:
+        fields = [{"id": 1, "name": "id", "type": "long", "required": False}]
+        body = {"name": "t", "schema": {"type": "struct", "fields": fields}}
+        return (
+            "POST",
+            "tables",
+            body,
+            lambda: (opened(self.root).version, rows(self.table)) == (1, []),
+        )
+
+    def register(self) -> tuple[str, str, Any, Callable[[], bool]]:
+        body = {"name": "t", "metadata-location": self.metadata}
+        return "POST", "register", body, lambda: [r["id"] for r in rows(self.table)] == [1]
+
+    def drop(self) -> tuple[str, str, Any, Callable[[], bool]]:
+        Deleting(self.root)
+        gone = self.root / "t" / "_latest_manifest"
+        return "DELETE", "tables/t", None, lambda: not gone.exists()
+
+    def upsert(self) -> tuple[str, str, Any, Callable[[], bool]]:
+        """Rows that come, and rows that go, new ones among them."""
+        of = Deleting(self.root)
+        for at in ([8], [7]):  # a file that has a vector
+            iceberg = of.iceberg()
+            [(like, kind, spec)] = iceberg.data_files()
+            gone = iceberg.positions({like["file_path"]: at}, like)
+            iceberg.add_deletes([(gone, kind, spec)])
+            if at == [8]:
+                assert of.post(iceberg.snapshot)[0] == 200
+        made = [{"id": i, "s": "q", "n": 1} for i in (3, 20, 3)]
+        file = iceberg.rows(pa.Table.from_pylist(made, SCHEMA), [1, 2, 3], like)
+        keys = iceberg.keys(pa.table({"id": pa.array([3, 20], pa.int64())}), [1], like)
+        twice = iceberg.positions({file["file_path"]: [0]}, like)
+        iceberg.add_deletes([(each, kind, spec) for each in (file, keys, twice)])
+        first, second = iceberg.found["snapshots"][-2:]
+        moved = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch"}
+        added = [{"action": "add-snapshot", "snapshot": each} for each in (first, second)]
+        updates = [*added, {**moved, "snapshot-id": second["snapshot-id"]}]
+        expected, version = [0, 1, 2, 3, 4, 5, 6, 20], opened(self.root).version
+
+        def is_done() -> bool:
+            # By equal keys: their publication settles them by another commit.
+            once = opened(self.root).version in (version + 1, version + 2)
+            return once and [r["id"] for r in rows(self.table)] == expected
+
+        return "POST", "tables/t", {"requirements": [], "updates": updates}, is_done
+
+    @property
+    def table(self) -> Table:
+        return opened(self.root)
+
+
+@pytest.mark.parametrize("landed", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("what", ["create", "register", "drop", "upsert"])
+def test_a_request_that_is_killed_at_any_write_is_done_once_when_it_is_sent_again(
+    root: Path, what: str, landed: bool
+) -> None:
+    method, path, body, is_done = getattr(Repeated(root), what)()
+    saved, sent = root.parent / "saved", json.dumps(body).encode()
+    shutil.copytree(root, saved)
+    whole = catalog_of(f"file://{root}", write=True)
+    place, headers = f"/v1/namespaces/tables/{path}", {"idempotency-key": "a"}
+    for wanted in range(1, 30):
+        shutil.rmtree(root)
+        shutil.copytree(saved, root)
+        puts = 0
+
+        def kill(n: int, key: str, wanted: int = wanted) -> None:
+            nonlocal puts
+            puts = n
+            if n == wanted:
+                raise Killed(key)
+
+        def context(table: str) -> Context:
+            ctx = connect(f"file://{root}/{table}")
+            return replace(ctx, store=Dying(ctx.store, **{"after" if landed else "before": kill}))
+
+        dying = replace(whole, writes=TableWrites(context))
+        with suppress(Killed):
+            assert dying.answer(method, place, "", sent, headers).status in (200, 204, 500)
+        for _ in range(2):
+            again = whole.answer(method, place, "", sent, headers)
+            assert again.status in (200, 204), (wanted, again)
+            assert is_done(), wanted
+        if puts < wanted:
+            return
+    raise AssertionError("a request of more than 30 writes")
+
+
+def test_a_client_that_ignores_conflicts_changes_nothing_by_asking_again(root: Path) -> None:
+    of = Deleting(root)
+    iceberg = of.iceberg()
+    [(like, kind, spec)] = iceberg.data_files()
+    gone = iceberg.positions({like["file_path"]: [1]}, like)
+    iceberg.add_deletes([(gone, kind, spec)])
+    opened(root).delete("id = 2")
+    expected, version = [0, 1, 3, 4, 5, 6, 7, 8], 0
+    named = {"ref-name": "main", "snapshot-id": iceberg.snapshot["snapshot-id"]}
+    updates = [
+        {"action": "add-snapshot", "snapshot": iceberg.snapshot},
+        {"action": "set-snapshot-ref", "type": "branch", **named},
+    ]
+    began = iceberg.snapshot["parent-snapshot-id"]
+    seen = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": began}
+    for _ in range(3):
+        status, said = posted(of.catalog, "tables/t", {"requirements": [seen], "updates": updates})
+        assert (status, said["error"]["type"]) == (409, "CommitFailedException")
+        assert of.ids() == expected
+        assert version in (0, opened(root).version)
+        version = opened(root).version
+    assert opened(root).maintain.verify(depth="pages").errors == ()
+
+
 def test_a_folder_whose_name_engines_cut_short_is_refused_before_it_is_a_table(root: Path) -> None:
     fields = [{"id": 1, "name": "id", "type": "long", "required": False}]
     catalog = catalog_of(f"file://{root}", write=True)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pipelines import orders_sql
 
@@ -202,6 +203,49 @@ def test_its_maintenance_removes_nothing_of_a_published_table(
     assert objects(root) == before
     assert table.maintain.verify(depth="pages").findings == ()
     assert table.publish().published
+
+
+def test_its_maintenance_through_the_catalog_takes_no_object_away(root: Path, sql: Sql) -> None:
+    """Of a table with a commit that is not published, and files elsewhere that are to come in."""
+    modes = "'format-version' = '2', 'write.delete.mode' = 'merge-on-read'"
+    sql(f"CREATE TABLE lake.tables.t (id BIGINT, s STRING) USING iceberg TBLPROPERTIES ({modes})")
+    for n in range(3):
+        sql(f"INSERT INTO lake.tables.t VALUES ({2 * n}, 'a'), ({2 * n + 1}, 'b')")
+    sql("DELETE FROM lake.tables.t WHERE id = 3")
+    inlay.open(f"file://{root}/t").append(pa.table({"id": [100], "s": ["native"]}))
+    (root.parent / "other").mkdir()
+    pq.write_table(pa.table({"id": [7], "s": ["x"]}), root.parent / "other" / "x.parquet")
+    call, expected = "CALL lake.system", ids(root)
+    far, set_to = "TIMESTAMP '2100-01-01 00:00:00'", "ALTER TABLE lake.tables.t"
+    elsewhere = f"source_table => '`parquet`.`{root.parent}/other`'"
+    every = "options => map('rewrite-all', 'true')"
+    expiring = (
+        "'write.metadata.delete-after-commit.enabled' = 'true', 'history.expire.max-age' = '1'"
+    )
+    for statement, refusal in (
+        (f"{call}.remove_orphan_files(table => 'tables.t')", "GC is disabled"),
+        (f"{call}.remove_orphan_files(table => 'tables.t', dry_run => true)", "GC is disabled"),
+        (f"{call}.expire_snapshots(table => 'tables.t', older_than => {far})", "GC is disabled"),
+        (f"{set_to} SET TBLPROPERTIES ('gc.enabled' = 'true')", "Inlay's own"),
+        (f"{set_to} UNSET TBLPROPERTIES ('gc.enabled')", "Inlay's own"),
+        ("DROP TABLE lake.tables.t PURGE", "GC is disabled"),
+        (f"{call}.add_files(table => 'tables.t', {elsewhere})", "outside of data/"),
+        (f"{set_to} RENAME TO lake.tables.u", "does not support"),
+        (f"{set_to} SET TBLPROPERTIES ({expiring})", None),
+        (f"{call}.rewrite_position_delete_files(table => 'tables.t', {every})", None),
+        (f"{call}.rewrite_data_files(table => 'tables.t', {every})", None),
+        (f"{call}.rewrite_manifests(table => 'tables.t')", None),
+        (f"{call}.compute_table_stats(table => 'tables.t')", None),
+    ):
+        before = objects(root)
+        answer = sql.ask(statement)
+        if refusal is None:
+            assert isinstance(answer, list), (statement, answer)
+        else:
+            assert refusal in answer["error"], (statement, answer)
+        assert set(before) <= set(objects(root)), statement
+        assert ids(root) == expected, statement
+    check(root)
 
 
 @pytest.mark.parametrize(

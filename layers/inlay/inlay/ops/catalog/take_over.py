@@ -48,8 +48,7 @@ def take_over(ctx: Context) -> PublishResult:
         request = of_the_request(partial(_request, published.metadata, theirs[max(theirs)]))
         named = name_of(request)
         loaded, before = already_applied(ctx, loaded, named)
-        # The ledger may have forgotten what is shown.
-        if before is None and not published.is_of_an_engine(request.snapshot_id):
+        if before is None:
             refuse_open_erasure(loaded)
             change = planned(ctx, loaded, published.metadata, request)
             moved_on = loaded.snapshot.version != published.version
