@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -41,6 +42,7 @@ if "NOTED" in os.environ:
 QUERIES = """
 import json, os, sys
 from pathlib import Path
+from typing import Any
 from inlay.spark import InlayTable, append, count, local_session, read, view
 uri = sys.argv[1]
 spark = local_session(app="processes")
@@ -81,6 +83,14 @@ def test_asking_for_a_schema_imports_nothing_that_reads_data(tmp_path: Path) -> 
     table = inlay.create(f"file://{tmp_path}/table", rows.schema)
     table.append(rows)
     assert run(LOAD, table.uri) == "[]"
+
+
+def test_workers_are_forked_from_a_process_that_has_imported_what_they_need(spark: Any) -> None:
+    def found(_: Any) -> list[tuple[list[str], bool]]:
+        return [(sys.orig_argv[-2:], {"pandas", "inlay.spark.dml"} <= sys.modules.keys())]
+
+    ran = spark.sparkContext.parallelize([1], 1).mapPartitions(found).collect()
+    assert ran == [(["inlay.spark.daemon", "pyspark.worker"], True)]
 
 
 @pytest.mark.slow
