@@ -25,7 +25,7 @@ from inlay.format.codec import decode_frame, decode_snapshot, encode_frame, enco
 from inlay.format.keys import receipt_key
 from inlay.format.properties import check_properties
 from inlay.ops.erase.check_receipt import Asked, ReceiptCheck, read_receipts, verify_receipt
-from inlay.ops.erase.receipt import LIST_KIND, encode_receipt
+from inlay.ops.erase.receipt import LIST_KIND, encode_receipt, load_lists
 from inlay.ops.erase.signing import KeyFile, PublicKey, envelope_of
 from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.schema.create import create
@@ -729,6 +729,50 @@ def test_what_another_run_deletes_while_one_lists_is_in_the_receipts(
         for name in ("case-1", "case-2"):
             gone = [frame(people, each["key"])["objects"] for each in receipt(people, name)["gone"]]
             assert stray in {key for objects in gone for key, _ in objects}, (number, name)
+
+
+def as_if_crashed(people: People) -> bytes:
+    """What a run that crashed could have left, from the pointer and the lists, which an outsider may read:
+    it continues the chain, and lies."""
+    [erasure, _] = people.snapshot.erasures
+    made_with, _, digest = erasure.digest.rpartition(":")
+    made = load_lists(people.ctx, erasure.opened_version)
+    gone = [each.as_json for each, body in made if body["step"] == "gone"]
+    own = {name: getattr(erasure, name) for name in ("opened_version", "opened_us", "swept_us")}
+    said = {
+        **Chain.of(people.snapshot.properties).next_link,
+        **own,
+        "table": people.snapshot.table_id,
+        "id": erasure.id,
+        "predicate_hmac_sha256": digest,
+        "predicate_key": made_with,
+        "ended_version": people.snapshot.version,
+        "ended_us": people.time.now_us(),
+        "oldest_version": people.snapshot.oldest_version,
+        "rewritten_objects": 0,
+        "removed_rows": 12_345,
+        "deleted_objects": 0,
+        "gone": gone,
+        "left": gone[0],
+        "look": None,
+        "unknown_objects": {"count": 0, "objects": []},
+        "later_deletes": {"count": 0, "versions": [], "pending": []},
+        "out_of_reach": [],
+    }
+    return encode_receipt(said)
+
+
+@pytest.mark.parametrize("made", [as_if_crashed, lambda _: b"", lambda _: b"{}junk"])
+def test_what_somebody_put_where_a_receipt_will_be_is_not_signed(
+    made: Callable[[People], bytes],
+) -> None:
+    people = due(versioned=False)
+    put(people, receipt_key("case-1"), made(people))
+    assert people.collect(signer=SIGNER).receipts == ()
+    people.time.sleep(2000)
+    finish(people)
+    is_whole(people)
+    assert receipt(people)["removed_rows"] == 1 and receipt(people)["look"] is not None
 
 
 @pytest.mark.parametrize("at_receipt", [1, 2])

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from inlay.errors import KeyTaken, RefNotFound, TableNotFound
+from inlay.errors import CorruptTable, KeyTaken, NewerFormat, RefNotFound, TableNotFound
 from inlay.format import keys
 from inlay.format.codec import decode_frame
 from inlay.format.entry import FORGOTTEN, Marker, Where
@@ -553,7 +553,8 @@ class _Sweeper:
             made_by, now_us = after.made_by or "", loaded.date_us
             failed = copy_pass(self.ctx, self.copies, receipts, made_by, now_us)
             if failed is not None:
-                self._take_back(facts.left.key, made_by, receipts)
+                # The next try writes its own, and the receipts again: each hour's lists would stay.
+                self.ctx.store.delete([self.ctx.key(key) for key in (made_by, facts.left.key)])
                 return waits | {e.id: [failed] for e in due}
         closed = CloseErasures(
             tuple(names),
@@ -567,13 +568,6 @@ class _Sweeper:
         if self._end(Change(operation="erase", updates=(closed,)), loaded):
             self.receipts += [keys.receipt_key(name) for name in receipts]
         return waits
-
-    def _take_back(self, left: str, made_by: str, receipts: Mapping[str, bytes]) -> None:
-        """Lists of a try that nothing will name: each hour's would stay. The receipts are taken as they are
-        by the next try, with the list that the first one names."""
-        read = (decode_frame(RECEIPT_KIND, data, key=name) for name, data in receipts.items())
-        lists = [made_by] if any(body["left"]["key"] == left for body in read) else [made_by, left]
-        self.ctx.store.delete([self.ctx.key(key) for key in lists])
 
     def _held(self, loaded: LoadedTable, due: Sequence[Erasure]) -> list[Erasure]:
         """Those for which deletes that came after the first sweep are still waited for: they are carried
@@ -679,39 +673,29 @@ class _Sweeper:
         """The receipts of these erasures, in the order of the chain; None where another run is writing
         them.
 
-        Until its erasure is closed a receipt is not part of the chain. One that a run left which crashed is
-        taken as it is where it continues the chain, since what it says of the table at that moment, and its
-        counts, are its own; else it is written over, once that run can no longer close its erasure: the
+        Until its erasure is closed a receipt is not part of the chain. One that is there was left by a run
+        that crashed, or put there by whoever may write to the bucket: which of them is not known, so what
+        it says is not taken. It is written over, once such a run can no longer close its erasure: the
         boundary was moved since it wrote the receipt (`NextReceipts`). Never is one deleted or written over
         by its name alone: by then it may be another run's, and in the chain.
         """
         left = {v.key: v for v in facts.versions if v.is_latest and not v.marker}
         there = [e for e in due if self.ctx.key(keys.receipt_key(e.id)) in left]
-        found = dict(zip((e.id for e in there), self.ctx.map(self._receipt, there), strict=True))
-        receipts: dict[str, bytes] = {}
-        stale: dict[str, ObjectVersion] = {}
-        moved_us = loaded.snapshot.boundary.time_us or 0
-        for erasure in sorted(there, key=lambda e: _number(found[e.id])):
-            data = found[erasure.id]
-            own = receipt_of(self.ctx, loaded, erasure, facts, chain)
-            body = None if data is None else decode_frame(RECEIPT_KIND, data, key=erasure.id)
-            if body is not None and body.get("table") != own["table"]:
+        stale = {e.id: left[self.ctx.key(keys.receipt_key(e.id))] for e in there}
+        for erasure, table in zip(there, self.ctx.map(self._table_of, there), strict=True):
+            if table not in (None, loaded.snapshot.table_id):
                 key = keys.receipt_key(erasure.id)
                 raise KeyTaken(f"{key} is there already, of another table", key=self.ctx.key(key))
-            if data is not None and body is not None and all(body.get(m) == own[m] for m in _SAME):
-                receipts[erasure.id], chain = data, chain.with_receipt(data)
-                continue
-            version = left[self.ctx.key(keys.receipt_key(erasure.id))]
-            if version.modified_us + self.life_us >= moved_us:
-                return None
-            stale[erasure.id] = version
+        moved_us = loaded.snapshot.boundary.time_us or 0
+        if any(v.modified_us + self.life_us >= moved_us for v in stale.values()):
+            return None
+        receipts: dict[str, bytes] = {}
         fresh: list[tuple[str, bytes, str | None]] = []
         for erasure in due:
-            if erasure.id not in receipts:
-                data = encode_receipt(receipt_of(self.ctx, loaded, erasure, facts, chain))
-                receipts[erasure.id], chain = data, chain.with_receipt(data)
-                over = stale[erasure.id].etag if erasure.id in stale else None
-                fresh.append((keys.receipt_key(erasure.id), data, over))
+            data = encode_receipt(receipt_of(self.ctx, loaded, erasure, facts, chain))
+            receipts[erasure.id], chain = data, chain.with_receipt(data)
+            over = stale[erasure.id].etag if erasure.id in stale else None
+            fresh.append((keys.receipt_key(erasure.id), data, over))
 
         def write(each: tuple[str, bytes, str | None]) -> None:
             key, data, over = each
@@ -725,15 +709,14 @@ class _Sweeper:
         self.failures += tuple(self.ctx.store.delete_versions(replaced)) if replaced else ()
         return receipts
 
-    def _receipt(self, erasure: Erasure) -> bytes | None:
-        got = self.ctx.store.get(self.ctx.key(keys.receipt_key(erasure.id)))
-        return got.body if isinstance(got, Got) else None
-
-
-def _number(receipt: bytes | None) -> int:
-    body = {} if receipt is None else decode_frame(RECEIPT_KIND, receipt, key="receipt")
-    number: int = body.get("number", 0)
-    return number
+    def _table_of(self, erasure: Erasure) -> str | None:
+        """Of the receipt that is there; None where it is none."""
+        key = keys.receipt_key(erasure.id)
+        got = self.ctx.store.get(self.ctx.key(key))
+        if isinstance(got, Got):
+            with suppress(CorruptTable, NewerFormat):
+                return str(decode_frame(RECEIPT_KIND, got.body, key=key).get("table"))
+        return None
 
 
 def _waits_for_files(
@@ -769,19 +752,6 @@ def _names_rows(snapshot: Snapshot, *, first: bool) -> bool:
     if first or made_by.operation == "erase":
         return False
     return made_by.added_markers > 0 or made_by.operation in _DELETE
-
-
-# What a receipt that is there must have in common with the one that would be written now.
-_SAME = (
-    "table",
-    "id",
-    "predicate_hmac_sha256",
-    "opened_version",
-    "opened_us",
-    "number",
-    "previous",
-    "gone",  # or what was deleted while that run was listing would be in none
-)
 
 
 def finish_erasures(
