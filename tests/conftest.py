@@ -53,9 +53,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             draw(item, config.getoption("--drawn"))
     if os.environ.get(
         "PYTEST_XDIST_WORKER"
-    ):  # the dearest file first: none begins when all others end
+    ):  # the dearest file first, and before it what has no figure: none begins when all others end
         costs = json.loads(cpu.KEPT.read_text())
-        items.sort(key=lambda item: -max(costs.get(cpu.file_of(item.nodeid), {"": 0.0}).values()))
+        unknown = {"": float("inf")}
+        items.sort(key=lambda item: -max(costs.get(cpu.file_of(item.nodeid), unknown).values()))
 
 
 @pytest.fixture(scope="session")

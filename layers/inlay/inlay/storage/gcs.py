@@ -297,13 +297,13 @@ class GcsStore:
     def _insert(
         self, key: str, content: bytes, described: Mapping[str, Any], condition: Condition
     ) -> Answer | Refused:
-        wanted = self._wanted(key, condition)
-        if isinstance(wanted, Refused):
-            return wanted
-        query = {"uploadType": "media", "name": key, "ifGenerationMatch": wanted}
+        generation = self._generation(key, condition)
+        if isinstance(generation, Refused):
+            return generation
+        query = {"uploadType": "media", "name": key, "ifGenerationMatch": generation}
         kind = described.get("contentType", _PLAIN_TYPE)
         if set(described) - {"contentType"}:
-            query = {"uploadType": "multipart", "ifGenerationMatch": wanted}
+            query = {"uploadType": "multipart", "ifGenerationMatch": generation}
             mark = uuid.uuid4().hex.encode()
             facts = json.dumps({"name": key, **described}).encode()
             content = b"\r\n".join(
@@ -330,7 +330,7 @@ class GcsStore:
             key=key,
         )
 
-    def _wanted(self, key: str, condition: Condition) -> str | Refused | None:
+    def _generation(self, key: str, condition: Condition) -> str | Refused | None:
         """The generation that a write needs; `Refused` for an ETag that none has."""
         match condition:
             case None:
@@ -366,9 +366,9 @@ class GcsStore:
     ) -> Written | Refused | Missing:
         rules.check_key(key)
         rules.check_scheme(source, self.scheme, "Google Cloud Storage")
-        wanted = self._wanted(key, condition)
-        if isinstance(wanted, Refused):
-            return wanted
+        generation = self._generation(key, condition)
+        if isinstance(generation, Refused):
+            return generation
         for pinned in (if_source_match, source.version_id):
             if pinned is not None and _GENERATION.fullmatch(pinned) is None:
                 there = self.at(source.bucket).head(source.key)
@@ -382,7 +382,7 @@ class GcsStore:
                 query={
                     "ifSourceGenerationMatch": if_source_match,
                     "sourceGeneration": source.version_id,
-                    "ifGenerationMatch": wanted,
+                    "ifGenerationMatch": generation,
                     "rewriteToken": token,
                 },
                 headers={"Content-Type": "application/json"},
@@ -470,9 +470,9 @@ class GcsStore:
             if 0 < number < _JOINED
         }
         rules.check_completion(key, parts, staged)
-        wanted = self._wanted(key, condition)
-        if isinstance(wanted, Refused):
-            return wanted
+        generation = self._generation(key, condition)
+        if isinstance(generation, Refused):
+            return generation
         sources = [(held[part.number].name, part.etag) for part in parts]
         joined = itertools.count(_JOINED)
         while len(sources) > _SOURCES:
@@ -486,7 +486,7 @@ class GcsStore:
         described = {name: first[name] for name in _HEADERS.values() if name in first}
         if first.get("metadata"):
             described["metadata"] = first["metadata"]
-        answer = self._compose(key, sources, described, wanted, condition)
+        answer = self._compose(key, sources, described, generation, condition)
         if answer.done:
             self._forget(key, upload_id)
             return _written(answer)
@@ -509,14 +509,14 @@ class GcsStore:
         key: str,
         sources: Sequence[tuple[str, str]],
         described: Mapping[str, Any],
-        wanted: str | None,
+        generation: str | None,
         condition: Condition,
     ) -> Answer:
-        listed = [{"name": name, "generation": generation} for name, generation in sources]
+        listed = [{"name": name, "generation": source} for name, source in sources]
         return self._ask(
             "POST",
             f"{self._path(key)}/compose",
-            query={"ifGenerationMatch": wanted},
+            query={"ifGenerationMatch": generation},
             headers={"Content-Type": "application/json"},
             body=json.dumps({"sourceObjects": listed, "destination": described}).encode(),
             outcomes=() if condition is None else (409, 412),
