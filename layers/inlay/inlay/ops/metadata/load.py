@@ -132,7 +132,8 @@ def load_pointer(ctx: Context, *, carried: Contents | None = None) -> LoadedTabl
 def load_again(ctx: Context, base: LoadedTable) -> LoadedTable:
     """As `load_pointer`, of the table of `base`, whose contents are not read again. Raises `TableReplaced`
     when another table is at its place: what was meant for one must not change the other."""
-    return load_pointer(replace(ctx, table_id=base.snapshot.table_id), carried=base.state.contents)
+    ctx = replace(ctx, table_id=base.snapshot.table_id)
+    return on_branch(ctx, read_main(ctx, base.pointer), carried=base.state.contents)
 
 
 def check_same_table(ctx: Context, snapshot: Snapshot) -> None:
