@@ -952,6 +952,19 @@ def test_what_an_engine_says_of_its_rows_is_not_what_is_published(
     assert engines.sql("SELECT id FROM lake.tables.t WHERE x > 100") == [[2]]
 
 
+def test_a_query_of_duckdb_sees_what_was_committed_before_it_though_it_asks_first(
+    root: Path, engines: Engines
+) -> None:
+    """What is published for it has deletes that are settled only then."""
+    of = Deleting(root)
+    left = list(range(9))
+    for n in (4, 1, 7):
+        opened(root).delete(f"id = {n}", mode="tombstone")
+        left.remove(n)
+        assert engines.sql("SELECT id FROM lake.tables.t ORDER BY id") == [[i] for i in left]
+    assert of.ids() == left
+
+
 def test_an_append_goes_on_though_others_commit_as_fast_as_it_is_published(root: Path) -> None:
     """And though what it began on is no longer shown. What has read the table begins again."""
     of = Deleting(root)

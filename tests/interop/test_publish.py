@@ -223,6 +223,27 @@ def test_settling_a_delete_leaves_the_manifest_of_data_files(tmp_path: Path) -> 
     assert (done.settled, done.manifests, done.kept) == (1, 1, 1)
 
 
+def test_a_snapshot_is_as_old_as_its_rows_though_they_are_settled_later(tmp_path: Path) -> None:
+    """DuckDB reads the newest snapshot that is no younger than its query, which may ask for it first."""
+    shop = Shop(tmp_path)
+    t = shop.table
+    t.append(rows(0, 9))
+    t.publish()
+    t.refs.branch("b")
+    for delete in ("id = 1", "id = 2"):
+        t.delete(delete, mode="tombstone")
+        inlay.open(t.uri, ref="b").delete("id = 3", mode="tombstone")
+        before, committed_us = t.refresh().version, t.snapshot.commit.time_us
+        time.sleep(0.002)
+        assert t.publish().settle_commits > 0
+        shown = shop.pointer()["metadata"]
+        [newest] = (
+            s for s in shown["snapshots"] if s["snapshot-id"] == shown["current-snapshot-id"]
+        )
+        assert newest["timestamp-ms"] == committed_us // 1000
+        assert newest["sequence-number"] == t.refresh().version > before
+
+
 def test_row_ids_and_sequences_of_a_file_stay_as_they_were(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     t = shop.table

@@ -180,6 +180,8 @@ def publish_with_pointer(
     ctx = replace(ctx, table_id=loaded.snapshot.table_id)
     refuse_handed_over(ctx, loaded.snapshot)
     settled = commits = 0
+    # The version whose rows are those since `rows_us`: what settles them here changes none.
+    rows_version = rows_us = 0
     for _ in range(MAX_ROUNDS):
         # Before the pointer is swapped: whoever moves the hint meanwhile is found by its ETag.
         hint = load_hint(ctx)
@@ -200,22 +202,26 @@ def publish_with_pointer(
         previous = None if rebuild else found.publication
         if previous is not None and not follows:
             previous = _with_named(ctx, loaded, previous, look_into_files)
-        attempt = _Attempt(ctx, loaded, previous, look_into_files)
+        if version != rows_version:
+            rows_version, rows_us = version, loaded.snapshot.commit.time_us
+        attempt = _Attempt(ctx, loaded, previous, look_into_files, rows_us)
         unfit = attempt.prepare()
-        if unfit is not None and unfit.repack:
-            loaded, count, times = _repacked(ctx, loaded, unfit.repack)
-            settled, commits = settled + count, commits + times
-            continue
         if unfit is not None:
-            done = settle(ctx, loaded, stamp=unfit.stamp, rewrite_vectors=unfit.rewrite_vectors)
-            settled, commits = settled + done.files, commits + done.commits
-            loaded = decided(ctx, load_again(ctx, done.loaded))
+            if unfit.repack:
+                loaded, count, times = _repacked(ctx, loaded, unfit.repack)
+            else:
+                done = settle(ctx, loaded, stamp=unfit.stamp, rewrite_vectors=unfit.rewrite_vectors)
+                loaded, count, times = done.loaded, done.files, done.commits
+                loaded = decided(ctx, load_again(ctx, loaded))
+            settled, commits = settled + count, commits + times
+            rows_version += times
             continue
         branches = attempt.branches()
         counts = [n for n in map(_made_fit, branches) if n is not None]
         if counts:
-            settled += sum(files for files, _ in counts)
-            commits += sum(times for _, times in counts)
+            times = sum(times for _, times in counts)
+            settled, commits = settled + sum(files for files, _ in counts), commits + times
+            rows_version += times
             loaded = decided(ctx, load_pointer(ctx))
             continue
         if rebuild or found.publication is None:
@@ -425,6 +431,9 @@ class _Attempt:
     loaded: LoadedTable
     previous: Publication | None
     look_into_files: bool
+    # Since when the rows are these; None: since the version was committed. DuckDB reads the newest snapshot
+    # that is no younger than its query, for which this publisher may just have settled them.
+    rows_us: int | None = None
     files: int = 0
     written: int = 0
     kept: int = 0
@@ -784,7 +793,7 @@ class _Attempt:
         current = Published(
             version=version,
             id=self.snapshot_id,
-            time_us=self.snapshot.commit.time_us,
+            time_us=self.rows_us or self.snapshot.commit.time_us,
             manifest_list=listing,
             schema_id=self.snapshot.schema_id,
             parent=self.parent,
