@@ -19,7 +19,7 @@ import pytest
 
 import inlay
 from inlay.errors import InvalidPredicate, InvalidRequest
-from inlay.format.entry import ColumnStats
+from inlay.format.entry import ColumnStats, Marker, Rows
 from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.ops.cache import ObjectCache
@@ -115,6 +115,24 @@ def test_what_is_as_good_and_in_later_files_is_not_read(lake: Any) -> None:
             assert found.equals(pa.concat_tables(parts).sort_by(keys).slice(0, limit))
             read_of = {r.key for r in lake.store.reads if r.verb == "GET"}
             assert read_of == {f"tables/t/{file.key}" for file in read}
+
+
+def test_a_file_with_deletes_promises_nothing_by_its_pages(lake: Any) -> None:
+    """Its best rows are deleted: without promises of them the search is made once."""
+    places = (0, 6_000, 12_000)
+    prices = PARTS[0]["price"].to_pylist()
+    for place in places:
+        prices[place] = 10**10
+    first = PARTS[0].set_column(1, "price", pa.array(prices, pa.int64()))
+    made = [entry for rows in (first, *PARTS[1:]) for entry in lake.write(rows)]
+    gone = Marker(id="1", body=Rows(places), file=made[0].key, sequence=1)
+    tasks = lake.plan(made, SCHEMA, [gone]).tasks
+    lake.store.reads.clear()
+    found = top(lake, made, "price DESC", 3, columns=(2,), tasks=tasks)
+    left = sorted(v for v in [*prices, *WHOLE["price"].to_pylist()[ROWS:]] if v < 10**10)
+    assert found["price"].to_pylist() == left[-1:-4:-1]
+    ends = [read.key for read in lake.store.reads if read.verb == "SUFFIX"]
+    assert len(ends) == len(set(ends)) == FILES
 
 
 def test_under_a_condition_the_first_file_bounds_the_others(lake: Any, files: Any) -> None:
