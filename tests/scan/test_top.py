@@ -28,6 +28,7 @@ from inlay.ops.read.top_n import OrderKey, first_rows, parse_order
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.reader import AHEAD
 from inlay.parquet.read.selection import Wanted
+from inlay.plan.pruning.promise import may_be_as_good, promised
 from inlay.plan.pruning.prune import Evidence
 
 ROWS, FILES = 40_000, 4
@@ -361,3 +362,26 @@ def test_text_that_is_not_utf_8_has_its_place_in_an_order(
     assert (
         t.scan(columns=["n"], order_by=order, limit=limit).to_arrow()["n"].to_pylist() == expected
     )
+
+
+def test_what_bounds_promise() -> None:
+    """One row at the better bound, of those that are exact; the others with a value at the worse one."""
+    for descending in (True, False):
+        span = ColumnStats(1, 9, 1, True, False), 4, 7
+        way = {"descending": descending}
+        best, worst = (9, 1) if descending else (1, 9)
+        found = [promised([span], limit, **way) for limit in (1, 2, 3, 4)]
+        assert found == [(best, 7), (worst, 7), (worst, 7), None]
+        assert promised([(replace(span[0], exact=False), 4, 7)], 1, **way) is None
+        judged = [
+            may_be_as_good(span[0], value, better=better, **way)
+            for value in (0, 1, 5, 9, 10)
+            for better in (False, True)
+        ]
+        sure = [True] * 6 + [True, False] + [False] * 2
+        flipped = [False] * 2 + [True, False] + [True] * 6
+        assert judged == (sure if descending else flipped)
+    unsure = ColumnStats(1.0, 9.0, 0, True, None)
+    assert may_be_as_good(unsure, 20.0, descending=True)
+    assert not may_be_as_good(unsure, 0.5, descending=False)
+    assert promised([(unsure, 4, 0)], 2, descending=False) is None
