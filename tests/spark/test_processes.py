@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import inlay
+from inlay.spark import sessions
 
 pytestmark = pytest.mark.spark
 
@@ -91,6 +92,17 @@ def test_workers_are_forked_from_a_process_that_has_imported_what_they_need(spar
 
     ran = spark.sparkContext.parallelize([1], 1).mapPartitions(found).collect()
     assert ran == [(["inlay.spark.daemon", "pyspark.worker"], True)]
+
+
+def test_workers_find_a_package_that_is_on_the_path_of_the_driver_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    home = str(Path(inlay.__file__).parents[1])
+    for before, after in (("", home), ("/jobs", f"/jobs{os.pathsep}{home}")):
+        monkeypatch.setenv("PYTHONPATH", before)
+        for _ in range(2):
+            sessions._name_package()
+            assert os.environ["PYTHONPATH"] == after
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ import os
 import re
 import shlex
 import shutil
+import site
 import subprocess
 import sys
 import tempfile
@@ -165,6 +166,14 @@ def _existing() -> SparkSession | None:
         return SparkSession.builder.getOrCreate() if _SUBMITTED in os.environ else None
 
 
+def _name_package() -> None:
+    """Workers find this package where this process did, by whatever path."""
+    home = str(Path(__file__).parents[2])
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if home not in {*named, *site.getsitepackages(), site.getusersitepackages()}:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*named, home]))
+
+
 def local_session(
     *,
     app: str = "inlay",
@@ -182,6 +191,7 @@ def local_session(
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Python workers must be this Python: the same version, the same packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    _name_package()
     scratch = tempfile.mkdtemp(prefix="inlay-spark-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     chosen = {

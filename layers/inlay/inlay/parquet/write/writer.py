@@ -357,7 +357,7 @@ class _File:
         self._key = target.new_key()
         path = target.path_of(self._key)
         self._upload = Upload(target.store, path, target.executor, target.before_retry)
-        self._output = pa.BufferedOutputStream(pa.PythonFile(self._upload, "w"), TOGETHER_BYTES)
+        self._output: Any = None  # takes its memory when the file is opened
         self._footers: list[pq.FileMetaData] = []
         self._writer: pq.ParquetWriter | None = None
         self._pending: list[pa.RecordBatch] = []
@@ -489,6 +489,8 @@ class _File:
         if self._writer is None:
             # NULL and NaN come last, as Arrow sorts them.
             order = [(name, "ascending") for name in self._sort_names()]
+            sink = pa.PythonFile(self._upload, "w")
+            self._output = pa.BufferedOutputStream(sink, TOGETHER_BYTES)
             self._writer = pq.ParquetWriter(
                 self._output,
                 self._arrow,
