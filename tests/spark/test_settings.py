@@ -183,20 +183,24 @@ def test_a_view_that_would_stand_still_is_refused(
 
 
 def test_queries_that_are_analysed_at_the_same_time_read_one_version_each(
-    new_table: NewTable,
+    new_table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Threads of a notebook: Spark calls back for one query between two mentions of another."""
+    from inlay.spark import table_function
     from inlay.spark.table_function import MAX_QUERIES, TableFunction
 
     table = new_table(pa.table({"id": [1]}))
     queries = [object() for _ in range(MAX_QUERIES + 1)]
     now = queries[0]
     context = SimpleNamespace(relationCache=lambda: now)
-    analysis = SimpleNamespace(AnalysisContext=SimpleNamespace(get=lambda: context))
-    spark: Any = MagicMock()
-    spark._jvm.java.util.IdentityHashMap = _ByIdentity
-    spark._jvm.org.apache.spark.sql.catalyst.analysis = analysis
-    function = TableFunction(spark)
+    classes = {
+        "java.util.IdentityHashMap": _ByIdentity,
+        "org.apache.spark.sql.catalyst.analysis.AnalysisContext": SimpleNamespace(
+            get=lambda: context
+        ),
+    }
+    monkeypatch.setattr(table_function, "java_class", lambda _, name: classes[name])
+    function = TableFunction(MagicMock())
     assert function._version(table.uri, {}) == 2
     table.append(pa.table({"id": [2]}))
     now = queries[1]
