@@ -138,12 +138,16 @@ WRITES: dict[str, tuple[tuple[int, int], Act]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRITES)
-def test_waves_of_writing(name: str, uri: str) -> None:
-    expected, act = WRITES[name]
+def check_waves(uri: str, expected: tuple[int, int], act: Act) -> inlay.Table:
     with trips(uri) as asked:
         table = asked.open()
         assert asked.of(lambda: act(table)) == expected
+    return table
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_waves_of_writing(name: str, uri: str) -> None:
+    table = check_waves(uri, *WRITES[name])
     assert inlay.open(uri).version == table.version  # it is there for others
 
 
@@ -172,10 +176,7 @@ MAINTENANCE: dict[str, tuple[tuple[int, int], Act]] = {
 
 @pytest.mark.parametrize("name", MAINTENANCE)
 def test_waves_of_maintenance(name: str, uri: str) -> None:
-    expected, act = MAINTENANCE[name]
-    with trips(uri) as asked:
-        table = asked.open()
-        assert asked.of(lambda: act(table)) == expected
+    check_waves(uri, *MAINTENANCE[name])
 
 
 def test_a_delete_is_materialised_in_nine_waves(uri: str) -> None:

@@ -25,6 +25,14 @@ STATUSES = {200, 204, 400, 403, 404, 406, 409}
 TABLE, TABLES = "/v1/namespaces/tables/tables/t", "/v1/namespaces/tables/tables"
 
 
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The folder of a catalog's tables."""
+    made = tmp_path / "tables"
+    made.mkdir()
+    return made
+
+
 class Requests:
     """Requests as engines send them, of every kind, and the same with parts changed."""
 
@@ -160,10 +168,8 @@ def _places(body: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_request_is_done_or_refused_in_the_form_of_the_specification(
-    tmp_path: Path, seed: int
+    root: Path, seed: int
 ) -> None:
-    root = tmp_path / "tables"
-    root.mkdir()
     requests = Requests(root, seed)
     catalog = requests.of.catalog
     for _ in range(50):
@@ -182,10 +188,8 @@ def test_a_request_is_done_or_refused_in_the_form_of_the_specification(
 
 
 def test_a_new_branch_begins_on_a_snapshot_that_is_shown_or_is_refused(
-    tmp_path: Path,
+    root: Path,
 ) -> None:
-    root = tmp_path / "tables"
-    root.mkdir()
     requests = Requests(root, 0)
     opened(root).append(pa.Table.from_pylist([{"id": 70, "s": "q", "n": 1}], SCHEMA))
     of, shown = requests.of, requests.shown()
@@ -357,10 +361,8 @@ class Anything(Requests):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_is_asked_the_answer_is_of_the_specification_and_no_row_is_lost(
-    tmp_path: Path, seed: int
+    root: Path, seed: int
 ) -> None:
-    root = tmp_path / "tables"
-    root.mkdir()
     requests = Anything(root, seed)
     catalog = requests.of.catalog
     for _ in range(100):
@@ -375,6 +377,6 @@ def test_whatever_is_asked_the_answer_is_of_the_specification_and_no_row_is_lost
                 assert said["code"] == answer.status and said["message"] and said["type"], said
         elif answer.body:
             json.loads(answer.body)
-    assert {each.name for each in tmp_path.iterdir()} == {"tables"}
+    assert {each.name for each in root.parent.iterdir()} == {"tables"}
     assert requests.shown()["last-sequence-number"] == opened(root).version
     assert opened(root).maintain.verify(depth="pages").errors == ()

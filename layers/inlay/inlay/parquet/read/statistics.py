@@ -172,8 +172,8 @@ def leaves_of(
         if ordinal is not None and wanted is not None and isinstance(wanted.type, Primitive):
             of_file = known.get(field_id)
             no_nan = not wanted.type.is_float or (of_file is not None and of_file.has_nan is False)
-            leaf = _leaf(ordinal, metadata, wanted.type, writer)
-            by_id[field_id] = replace(leaf, has_nan=False if no_nan else None)
+            has_nan = False if no_nan else None
+            by_id[field_id] = _leaf(ordinal, metadata, wanted.type, writer, has_nan)
     return by_id
 
 
@@ -304,7 +304,13 @@ def bounds_of(leaf: Leaf, least: Any, most: Any, nulls: int | None) -> ColumnSta
 # -- how a file stores a value --------------------------------------------------------------------
 
 
-def _leaf(ordinal: int, metadata: pq.FileMetaData, kind: Primitive, writer: Writer) -> Leaf:
+def _leaf(
+    ordinal: int,
+    metadata: pq.FileMetaData,
+    kind: Primitive,
+    writer: Writer,
+    has_nan: bool | None,
+) -> Leaf:
     column = metadata.schema.column(ordinal)
     # Some writers truncate the bounds of byte arrays and record that in a field Arrow does not expose.
     # Arrow itself never truncates them.
@@ -318,6 +324,7 @@ def _leaf(ordinal: int, metadata: pq.FileMetaData, kind: Primitive, writer: Writ
         exact=not cut,
         bounded=not is_doubted(writer, "bounds", stored),
         counted=not is_doubted(writer, "nulls", stored),
+        has_nan=has_nan,
     )
 
 
