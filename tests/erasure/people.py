@@ -23,7 +23,7 @@ from inlay.ops.write.append import IngestSource, append
 from inlay.ops.write.delete import delete
 from inlay.ops.write.ingest import ingest
 from inlay.parquet.read.reader import read_tasks
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.plan.change import Change, Request, SetProperties
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import plan_scan
@@ -141,8 +141,8 @@ class People:
             state.markers(),
             evidence=Evidence.of_snapshot(snapshot),
         )
-        wanted = Wanted(schema=snapshot.schema, columns=(1,))
-        batches = read_tasks(self.ctx.objects, plan.tasks, wanted, self.ctx.executor)
+        projection = Projection(schema=snapshot.schema, columns=(1,))
+        batches = read_tasks(self.ctx.objects, plan.tasks, projection, self.ctx.executor)
         return sorted(i for batch in batches for i in batch.column(0).to_pylist())
 
     def found(self, *secrets: Secret) -> list[str]:

@@ -17,7 +17,7 @@ from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
 from inlay.parquet.read.reader import read_positions, read_tasks
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import plan_scan
@@ -77,9 +77,11 @@ class Bench:
             state.markers(),
             evidence=Evidence.of_snapshot(snapshot),
         )
-        wanted = Wanted(schema=snapshot.schema, columns=tuple(f.id for f in snapshot.schema.fields))
+        projection = Projection(
+            schema=snapshot.schema, columns=tuple(f.id for f in snapshot.schema.fields)
+        )
         found: list[tuple[int, str]] = []
-        for batch in read_tasks(self.ctx.objects, plan.tasks, wanted, self.ctx.executor):
+        for batch in read_tasks(self.ctx.objects, plan.tasks, projection, self.ctx.executor):
             found += [tuple(r.values()) for r in batch.to_pylist()]
         return found
 

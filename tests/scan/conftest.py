@@ -22,7 +22,7 @@ from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.ranges import Cache, NoCache, Objects
 from inlay.parquet.read.reader import read_tasks
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.parquet.read.statistics import entry_of_file
 from inlay.parquet.write.writer import Layout, Target, write_files
 from inlay.plan.pruning.prune import Evidence
@@ -161,11 +161,13 @@ class Lake:
         plan = self.plan(files, schema, markers, **options)
         names = schema.names if columns is None else columns
         ids = tuple(schema.column(name).id for name in names)  # type: ignore[union-attr]
-        wanted = Wanted(schema=schema, columns=ids, where=where, position=position, file=position)
-        batches = list(read_tasks(self.objects, plan.tasks, wanted, self.executor))
+        projection = Projection(
+            schema=schema, columns=ids, where=where, position=position, file=position
+        )
+        batches = list(read_tasks(self.objects, plan.tasks, projection, self.executor))
         if not names and not position:
             return sum(b.num_rows for b in batches)  # type: ignore[no-any-return]
-        return pa.Table.from_batches(batches, schema=wanted.result)
+        return pa.Table.from_batches(batches, schema=projection.result)
 
 
 @pytest.fixture

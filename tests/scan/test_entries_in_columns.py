@@ -23,7 +23,7 @@ from inlay.ops.cache import ObjectCache
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import count_rows
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.plan.metadata.state import live_entries
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import leaf_candidates, plan_scan
@@ -164,7 +164,7 @@ def test_a_count_is_made_once(lake: Any, committed: Any) -> None:
     schema = schema_from_arrow(table.schema)
     files = committed(lake.write(table))
     objects = Objects(lake.store, "tables/t", ObjectCache())
-    wanted = Wanted(schema=schema, columns=())
+    projection = Projection(schema=schema, columns=())
     far = Marker(id="a", body=KeyRange(1, 10, 19), sequence=2)
     near = Marker(id="b", body=KeyRange(1, 15, 24), sequence=2)
     for markers, expected in (([far], 10), ([far, near], 15)):
@@ -172,7 +172,7 @@ def test_a_count_is_made_once(lake: Any, committed: Any) -> None:
         counts = []
         for _ in range(2):
             lake.store.reads.clear()
-            found = count_rows(objects, plan.tasks, wanted, lake.executor)
+            found = count_rows(objects, plan.tasks, projection, lake.executor)
             counts.append((sum(rows for _, rows in found), len(lake.store.reads) > 0))
         assert counts == [(50_000 - expected, True), (50_000 - expected, False)]
 

@@ -24,7 +24,7 @@ from inlay.parquet.footer.thrift import decode_struct
 from inlay.parquet.read.data_file import chunk_range, tail_bytes
 from inlay.parquet.read.ranges import GAP_BYTES, SMALL_OBJECT_BYTES, Objects
 from inlay.parquet.read.reader import Ahead, read_tasks
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.plan.scan import FileTask
 from inlay.storage.base import Location
 
@@ -97,11 +97,11 @@ def test_all_columns_come_with_the_footer(lake: Any, file: DataFile) -> None:
     """In one request, of a file up to the size of a unit; what is remembered of it is the footer."""
     objects = Objects(lake.store, "tables/t", ObjectCache())
     plan = lake.plan([file], SCHEMA)
-    wanted = Wanted(schema=SCHEMA, columns=tuple(f.id for f in SCHEMA.fields))
+    projection = Projection(schema=SCHEMA, columns=tuple(f.id for f in SCHEMA.fields))
 
     def read(**ahead: int) -> list[tuple[str, int]]:
         lake.store.reads.clear()
-        found = read_tasks(objects, plan.tasks, wanted, lake.executor, ahead=Ahead(**ahead))
+        found = read_tasks(objects, plan.tasks, projection, lake.executor, ahead=Ahead(**ahead))
         assert pa.Table.from_batches(found).equals(TABLE)
         return [(r.verb, r.bytes) for r in lake.store.reads]
 
@@ -125,8 +125,8 @@ def test_neighbouring_columns_share_a_request(lake: Any, file: DataFile) -> None
 
 def tail(file: DataFile, predicate: Predicate) -> int:
     """What is fetched first of a file of which few rows may be wanted: footer and page index."""
-    wanted = Wanted(schema=SCHEMA, columns=())
-    return tail_bytes(FileTask(file=file, schema=SCHEMA, predicate=predicate), wanted)
+    projection = Projection(schema=SCHEMA, columns=())
+    return tail_bytes(FileTask(file=file, schema=SCHEMA, predicate=predicate), projection)
 
 
 def first_page(lake: Any, file: DataFile, column: str, group: int) -> int:
@@ -210,12 +210,12 @@ def test_columns_too_long_to_come_along_are_read_only_where_rows_survive(
 
 def test_a_limit_reads_the_first_pages(lake: Any, file: DataFile) -> None:
     plan = lake.plan([file], SCHEMA)
-    wanted = Wanted(schema=SCHEMA, columns=(ID, 3), limit=5)
-    first = next(iter(read_tasks(lake.objects, plan.tasks, wanted, lake.executor)))
+    projection = Projection(schema=SCHEMA, columns=(ID, 3), limit=5)
+    first = next(iter(read_tasks(lake.objects, plan.tasks, projection, lake.executor)))
     assert first.slice(0, 5).to_pylist() == TABLE.select(["id", "b"]).slice(0, 5).to_pylist()
     [task] = plan.tasks
     pages = [first_page(lake, file, name, 0) for name in ("id", "b")]
-    assert [r.bytes for r in lake.store.reads][:3] == [tail_bytes(task, wanted), *pages]
+    assert [r.bytes for r in lake.store.reads][:3] == [tail_bytes(task, projection), *pages]
 
 
 def test_a_filter_that_statistics_settle_costs_no_look(lake: Any, file: DataFile) -> None:
@@ -276,10 +276,10 @@ def test_footers_and_marker_objects_are_fetched_once(lake: Any, file: DataFile) 
     body = Vector(key, blobs[0].offset, blobs[0].length, 3)
     plan = lake.plan([file], SCHEMA, [Marker(id="m", body=body, file=file.key)])
     objects = Objects(lake.store, "tables/t", ObjectCache())
-    wanted = Wanted(schema=SCHEMA, columns=(ID,))
+    projection = Projection(schema=SCHEMA, columns=(ID,))
     for expected in (1 + 1 + 3, 3):
         lake.store.reads.clear()
-        rows = sum(b.num_rows for b in read_tasks(objects, plan.tasks, wanted, lake.executor))
+        rows = sum(b.num_rows for b in read_tasks(objects, plan.tasks, projection, lake.executor))
         assert rows == ROWS - 3
         assert len(lake.store.reads) == expected
 

@@ -48,7 +48,7 @@ from inlay.format.values import order_key
 from inlay.ops.read.top_n import OrderKey, first_rows
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.read.reader import AHEAD
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask
 
@@ -398,7 +398,7 @@ def test_a_scan_gives_the_rows_of_the_model(new_lake: Any, data: st.DataObject) 
     assert lake.read(files, NEW, markers, columns=[], **options) == len(expected)
     plan = lake.plan(files, NEW, markers, **options)
     order, limit = draw(orders()), draw(st.integers(1, 8))
-    wanted = Wanted(
+    projection = Projection(
         schema=NEW,
         columns=tuple(NEW.column(name).id for name in names),  # type: ignore[union-attr]
         position=True,
@@ -407,8 +407,8 @@ def test_a_scan_gives_the_rows_of_the_model(new_lake: Any, data: st.DataObject) 
     how = {"evidence": Evidence(NEW, [OLD]), "executor": lake.executor, "ahead": AHEAD}
     paged = by_pages(draw(st.booleans()), draw(st.booleans()), draw(st.booleans()))
     with paged, mock.patch("inlay.ops.read.top_n.PIECE_ROWS", draw(st.integers(1, 4))):
-        batches = list(first_rows(lake.objects, plan.tasks, wanted, order, limit, **how))
-    first = pa.Table.from_batches(batches, schema=wanted.result)
+        batches = list(first_rows(lake.objects, plan.tasks, projection, order, limit, **how))
+    first = pa.Table.from_batches(batches, schema=projection.result)
     assert same(plain(first), shown(in_order(live, order)[:limit]))
     pieces = [replace(task, row_groups=(n,)) for task in plan.tasks for n in groups_of(task)]
     assert sum(_count(lake, piece) for piece in pieces) == len(expected)
@@ -441,10 +441,10 @@ def _at(entry: Any, sequence: int) -> Any:
 
 def _count(lake: Any, task: Any) -> int:
     from inlay.parquet.read.reader import read_file
-    from inlay.parquet.read.selection import Wanted
+    from inlay.parquet.read.selection import Projection
 
-    wanted = Wanted(schema=NEW, columns=())
-    return sum(b.num_rows for b in read_file(lake.objects, task, wanted, lake.executor))
+    projection = Projection(schema=NEW, columns=())
+    return sum(b.num_rows for b in read_file(lake.objects, task, projection, lake.executor))
 
 
 @st.composite

@@ -27,7 +27,7 @@ from inlay.parquet.footer.thrift import ThriftError, decode_struct, encode_struc
 from inlay.parquet.read import decode
 from inlay.parquet.read.ranges import merge_ranges
 from inlay.parquet.read.reader import read_tasks
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.parquet.read.single_pages import false_indexes
 
 ROWS = 30_000
@@ -259,11 +259,11 @@ def test_columns_with_rows_in_most_pages_are_judged_by_one_of_them(lake: Any) ->
     files = list(lake.write(table))
     few = range(3, rows, rows // 8)
     tasks = lake.plan(files, schema, predicate=In(1, LONG, tuple(mixed[n] for n in few))).tasks
-    wanted = Wanted(schema=schema, columns=tuple(field.id for field in schema.fields))
+    projection = Projection(schema=schema, columns=tuple(field.id for field in schema.fields))
     lake.store.reads.clear()
     looked_at = mock.Mock(wraps=decode.pages_of)
     with mock.patch.object(decode, "pages_of", looked_at):
-        found = list(read_tasks(lake.objects, tasks, wanted, lake.executor))
-    assert pa.Table.from_batches(found).equals(table.take(list(few)).cast(wanted.result))
+        found = list(read_tasks(lake.objects, tasks, projection, lake.executor))
+    assert pa.Table.from_batches(found).equals(table.take(list(few)).cast(projection.result))
     assert looked_at.call_count == 2  # of `n` and of `long`
     assert lake.store.bytes_read < files[0].size

@@ -19,7 +19,7 @@ from inlay.format.schema import Primitive
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.data_file import chunk_range
 from inlay.parquet.read.reader import count_rows, read_tasks
-from inlay.parquet.read.selection import PredicateFilter, Wanted
+from inlay.parquet.read.selection import PredicateFilter, Projection
 from inlay.plan.scan import FileTask
 
 ROWS = 20_000
@@ -62,8 +62,8 @@ def over(path: str, value: int) -> Comparison:
 
 
 def test_a_field_costs_its_own_chunk(lake: Any, task: FileTask) -> None:
-    wanted = Wanted(schema=SCHEMA, columns=(IDS["s"],), fields=frozenset([IDS["s.a"]]))
-    batches = list(read_tasks(lake.objects, [task], wanted, lake.executor))
+    projection = Projection(schema=SCHEMA, columns=(IDS["s"],), fields=frozenset([IDS["s.a"]]))
+    batches = list(read_tasks(lake.objects, [task], projection, lake.executor))
     found = pa.Table.from_batches(batches).column("s")
     assert found.type.num_fields == 1
     assert pa.compute.struct_field(found, [0]).equals(pa.compute.struct_field(TABLE["s"], [0]))
@@ -71,8 +71,8 @@ def test_a_field_costs_its_own_chunk(lake: Any, task: FileTask) -> None:
 
 
 def test_a_condition_on_a_field_reads_its_chunk_and_no_other(lake: Any, task: FileTask) -> None:
-    wanted = Wanted(schema=SCHEMA, columns=(), where=PredicateFilter(over("s.n.x", 1_000)))
-    [(_, rows)] = count_rows(lake.objects, [task], wanted, lake.executor)
+    projection = Projection(schema=SCHEMA, columns=(), where=PredicateFilter(over("s.n.x", 1_000)))
+    [(_, rows)] = count_rows(lake.objects, [task], projection, lake.executor)
     assert rows == sum(n > 1_000 and n % 35 and n % 5 != 0 and n % 7 != 0 for n in range(ROWS))
     least = chunk(lake, task, "s.n.x") + task.file.footer_size
     assert least <= lake.store.bytes_read < least + chunk(lake, task, "s.a")
@@ -81,8 +81,8 @@ def test_a_condition_on_a_field_reads_its_chunk_and_no_other(lake: Any, task: Fi
 def test_a_delete_that_looks_at_another_field_reads_that_too(lake: Any, task: FileTask) -> None:
     marker = Marker(id="m", body=Where(over("s.n.x", 1_000)), file=task.file.key)
     hit = FileTask(file=task.file, schema=SCHEMA, markers=(marker,))
-    wanted = Wanted(schema=SCHEMA, columns=(IDS["s"],), fields=frozenset([IDS["s.a"]]))
-    batches = list(read_tasks(lake.objects, [hit], wanted, lake.executor))
+    projection = Projection(schema=SCHEMA, columns=(IDS["s"],), fields=frozenset([IDS["s.a"]]))
+    batches = list(read_tasks(lake.objects, [hit], projection, lake.executor))
     values = pa.compute.struct_field(pa.Table.from_batches(batches).column("s"), "a").to_pylist()
     kept = [n for n in range(ROWS) if not (n > 1_000 and n % 5 and n % 7)]
     assert values == [n if n % 7 else None for n in kept]

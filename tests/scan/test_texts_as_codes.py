@@ -17,7 +17,7 @@ from inlay.format.schema import Primitive
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read import decode
 from inlay.parquet.read.reader import read_tasks
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 
 ROWS = 30_000
 
@@ -46,12 +46,14 @@ def test_rows_are_those_of_a_filter(lake: Any, seed: int, least: int) -> None:
     schema = schema_from_arrow(table.schema)
     where = Comparison(1, ">=", Literal(Primitive("int64"), least))
     tasks = lake.plan(list(lake.write(table)), schema, predicate=where).tasks
-    wanted = Wanted(schema=schema, columns=tuple(field.id for field in schema.fields))
+    projection = Projection(schema=schema, columns=tuple(field.id for field in schema.fields))
     opened = mock.Mock(wraps=decode._with_dictionary)
     with mock.patch.object(decode, "_with_dictionary", opened):
-        found = list(read_tasks(lake.objects, tasks, wanted, lake.executor))
+        found = list(read_tasks(lake.objects, tasks, projection, lake.executor))
     expected = table.filter(pc.greater_equal(table["n"], least))
-    assert pa.Table.from_batches(found, schema=wanted.result).equals(expected.cast(wanted.result))
+    assert pa.Table.from_batches(found, schema=projection.result).equals(
+        expected.cast(projection.result)
+    )
     # Most rows are read as they are.
     assert opened.called == (least == 990)
 

@@ -27,7 +27,7 @@ from inlay.ops.read import top_n
 from inlay.ops.read.top_n import OrderKey, first_rows, parse_order
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.reader import AHEAD
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.plan.pruning.promise import may_be_as_good, promised
 from inlay.plan.pruning.prune import Evidence
 
@@ -59,18 +59,18 @@ def top(
     columns: tuple[int, ...] = (1, 2, 3),
     tasks: Any = None,
 ) -> Any:
-    wanted = Wanted(schema=SCHEMA, columns=columns)
+    projection = Projection(schema=SCHEMA, columns=columns)
     found = first_rows(
         lake.objects,
         tasks or lake.plan(files, SCHEMA).tasks,
-        wanted,
+        projection,
         parse_order(order, SCHEMA),
         limit,
         evidence=Evidence(SCHEMA),
         executor=lake.executor,
         ahead=AHEAD,
     )
-    return pa.Table.from_batches(list(found), schema=wanted.result)
+    return pa.Table.from_batches(list(found), schema=projection.result)
 
 
 @pytest.fixture

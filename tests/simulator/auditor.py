@@ -39,7 +39,7 @@ from inlay.ops.metadata.load import (
     schemas_of,
 )
 from inlay.parquet.read.reader import read_file
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.plan.change import Request
 from inlay.plan.metadata.state import State, ledger_records, open_tree
 from inlay.plan.pruning.prune import Evidence
@@ -387,9 +387,9 @@ class Auditor:
 
     def _read(self, task: FileTask, schema: Schema) -> Rows:
         # What the table was created with; the model does not know columns that came later.
-        wanted = Wanted(schema=schema, columns=COLUMNS)
+        projection = Projection(schema=schema, columns=COLUMNS)
         rows: Rows = Counter()
-        for batch in read_file(self.ctx.objects, task, wanted, self.ctx.executor):
+        for batch in read_file(self.ctx.objects, task, projection, self.ctx.executor):
             rows.update(zip(*(c.to_pylist() for c in batch.columns), strict=True))
         return rows
 

@@ -38,7 +38,7 @@ from inlay.ops.data import copy_object, write_batches
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.create import check_free, first_version
 from inlay.parquet.read.reader import read_file
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
@@ -250,6 +250,6 @@ def written(
 ) -> Sequence[DataFile]:
     """The live rows of a file, as files of the new table."""
     schema = base.snapshot.schema
-    wanted = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
-    rows = read_file(source.objects, task, wanted, source.executor)
+    projection = Projection(schema=schema, columns=tuple(f.id for f in schema.fields))
+    rows = read_file(source.objects, task, projection, source.executor)
     return tuple(write_batches(into, base.snapshot, rows, time_us=base.date_us))

@@ -46,7 +46,7 @@ from inlay.parquet.arrow.types import schema_to_arrow, to_scalar
 from inlay.parquet.read.decode import BATCH_ROWS
 from inlay.parquet.read.deleted_rows import KeySet, key_set
 from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead, read_tasks
-from inlay.parquet.read.selection import RowFilter, Wanted, subschema
+from inlay.parquet.read.selection import Projection, RowFilter, subschema
 from inlay.plan.feed import FeedUnit, NeedMore, Step, keeps_rows, plan_step, reported_schema
 from inlay.plan.metadata.state import State
 from inlay.plan.refs import held_versions
@@ -128,9 +128,11 @@ class FeedRows:
             yield sign, pa.Table.from_batches([batch])
 
     def _read(self, step: Step, tasks: Sequence[FileTask]) -> Iterator[pa.RecordBatch]:
-        wanted = Wanted(schema=step.schema, columns=self.ids, where=self.where)
+        projection = Projection(schema=step.schema, columns=self.ids, where=self.where)
         shown, read = subschema(self.schema, self.ids), subschema(step.schema, self.ids)
-        reading = read_tasks(self.ctx.objects, tasks, wanted, self.ctx.executor, ahead=self.ahead)
+        reading = read_tasks(
+            self.ctx.objects, tasks, projection, self.ctx.executor, ahead=self.ahead
+        )
         rows = (batch for batch in reading if batch.num_rows)
         # Nested fields that only deletes need are removed again.
         yield from rows if shown.fields == read.fields else conformed(rows, read, shown)

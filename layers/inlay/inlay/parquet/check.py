@@ -36,7 +36,7 @@ from inlay.parquet.read.data_file import chunk_range, reading
 from inlay.parquet.read.deleted_rows import load_keys, load_vector
 from inlay.parquet.read.ranges import Objects, fetch, fetch_tail
 from inlay.parquet.read.reader import open_file, read_file
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.parquet.read.single_pages import false_indexes
 from inlay.parquet.read.statistics import locate_columns, total_rows, whole_stats
 from inlay.parquet.surgery.residue import unused_entries
@@ -112,13 +112,13 @@ def check_pages(
     """Decodes every page, and compares every value with the entry's statistics and its partition, a value
     for each field of `spec`."""
     task = FileTask(file=entry, schema=schema)
-    wanted = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
+    projection = Projection(schema=schema, columns=tuple(f.id for f in schema.fields))
     judges = [_Judge(f, s, schema) for f, s in entry.stats.items()]
     rows = elsewhere = 0
     split = Split(spec, schema)
     try:
         with reading(entry.key):
-            for batch in read_file(objects, task, wanted, executor):
+            for batch in read_file(objects, task, projection, executor):
                 rows += batch.num_rows
                 if entry.partition:
                     elsewhere += sum(r.num_rows for p, r in split(batch) if p != entry.partition)
@@ -138,9 +138,9 @@ def check_dictionaries(
     objects: Objects, entry: DataFile, schema: Schema, executor: Executor
 ) -> list[Problem]:
     """Dictionaries with entries that no row of their row group has: only other writers leave such."""
-    wanted = Wanted(schema=schema, columns=())
+    projection = Projection(schema=schema, columns=())
     try:
-        opened = open_file(objects, FileTask(file=entry, schema=schema), wanted, executor)
+        opened = open_file(objects, FileTask(file=entry, schema=schema), projection, executor)
         found = Counter(column for _, column in unused_entries(opened, executor))
     except _DAMAGE as error:
         return [("unused_entries", f"its dictionaries cannot be looked into: {error.message}")]
@@ -154,10 +154,12 @@ def check_page_index(
     objects: Objects, entry: DataFile, schema: Schema, executor: Executor
 ) -> list[Problem]:
     """Offset indexes that give pages other rows than they have: only other writers leave such."""
-    wanted = Wanted(schema=schema, columns=())
+    projection = Projection(schema=schema, columns=())
     source = objects.source(entry.key, entry.size, entry.etag)
     try:
-        footer = open_file(objects, FileTask(file=entry, schema=schema), wanted, executor).footer
+        footer = open_file(
+            objects, FileTask(file=entry, schema=schema), projection, executor
+        ).footer
         names = () if footer is None else false_indexes(footer, partial(fetch, source))
         found = Counter(names)
     except _DAMAGE as error:

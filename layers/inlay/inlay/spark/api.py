@@ -17,7 +17,7 @@ from inlay.errors import InvalidRequest, UnsupportedType
 from inlay.format.predicate import TRUE, Predicate
 from inlay.ops.read.scan import Scan
 from inlay.parquet.read.reader import read_tasks
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.plan.scan import FileTask
 from inlay.spark.connect import at_ref, connect, load_state
 from inlay.spark.context import find_context, is_set
@@ -156,7 +156,7 @@ def count(
 
 def _count(uri: str, schema: Schema, tasks: tuple[FileTask, ...]) -> int:
     ctx = connect(uri)
-    rows = read_tasks(ctx.objects, tasks, Wanted(schema=schema, columns=()), ctx.executor)
+    rows = read_tasks(ctx.objects, tasks, Projection(schema=schema, columns=()), ctx.executor)
     return sum(batch.num_rows for batch in rows)
 
 
@@ -179,12 +179,12 @@ def _plan(
     scan = Scan(connect(uri), state, columns=names, where=where)
     asked = spark_schema(schema, names)
     _check_times(spark, asked)
-    wanted = column_ids(schema, names)
+    ids = column_ids(schema, names)
     predicate = TRUE if where is None else parse_predicate(where, schema)
     if native == "never":
-        return _Plan(state, Split(rest=scan.plan.tasks), wanted, asked, predicate)
-    found = split(spark, uri, scan.plan.tasks, schema, wanted, predicate)
-    return _Plan(state, found, wanted, asked, predicate)
+        return _Plan(state, Split(rest=scan.plan.tasks), ids, asked, predicate)
+    found = split(spark, uri, scan.plan.tasks, schema, ids, predicate)
+    return _Plan(state, found, ids, asked, predicate)
 
 
 def _through_source(

@@ -18,7 +18,7 @@ import pyarrow as pa
 from inlay.engine import Context
 from inlay.errors import InputError
 from inlay.parquet.read.reader import read_tasks
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.plan.scan import FileTask
 from inlay.spark.context import context_of
 from inlay.spark.options import PARTITION_BYTES
@@ -84,12 +84,14 @@ def pickled_tasks(spark: SparkSession, tasks: Sequence[FileTask], verb: str) -> 
 
 
 def read_pickled(
-    ctx: Context, batches: Iterable[pa.RecordBatch], wanted: Wanted
+    ctx: Context, batches: Iterable[pa.RecordBatch], projection: Projection
 ) -> Iterator[pa.RecordBatch]:
     """On an executor: the rows of the tasks in these batches."""
     for batch in batches:
         for tasks in batch.column(0).to_pylist():
-            yield from gathered(read_tasks(ctx.objects, pickle.loads(tasks), wanted, ctx.executor))
+            yield from gathered(
+                read_tasks(ctx.objects, pickle.loads(tasks), projection, ctx.executor)
+            )
 
 
 def collect_pickled(rows: DataFrame, work: Map) -> list[Any]:

@@ -31,7 +31,7 @@ from inlay.ops.data import layout_of, target_of
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_again
 from inlay.parquet.arrow.conform import conformed
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.parquet.write.partition import Split
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Change, ReplaceFiles, Unit
@@ -142,14 +142,14 @@ def _worth_it(
     state, snapshot = loaded.state, loaded.snapshot
     predicate = None if where is None else parse_predicate(where, snapshot.schema)
     tasks = live_tasks(state, state.files(), state.markers())
-    wanted = [
+    live = [
         t
         for t in tasks.values()
         if (predicate is None or may_match(predicate, evidence.of(t.file), t.file.rows))
         and not any(m.erasure for m in t.markers)
     ]
     groups: dict[object, list[FileTask]] = {}
-    for task in wanted:
+    for task in live:
         groups.setdefault(group_key(task.file), []).append(task)
 
     def is_out_of_order(file: DataFile) -> bool:
@@ -157,7 +157,7 @@ def _worth_it(
         return cut_otherwise or (file.sequence or 0) < (older_than or 0)
 
     many = {key for key, group in groups.items() if runs_of(t.file for t in group) >= MIN_RUNS}
-    chosen = [t for t in wanted if group_key(t.file) in many or is_out_of_order(t.file)]
+    chosen = [t for t in live if group_key(t.file) in many or is_out_of_order(t.file)]
     return chosen, snapshot.totals.files - len(chosen)
 
 
@@ -325,11 +325,11 @@ def _read_part(
     ctx = connect(uri)
     schema = loaded.snapshot.schema
     ids = tuple(f.id for f in schema.fields if not columns or f.id in columns)
-    wanted = Wanted(schema=schema, columns=ids)
+    projection = Projection(schema=schema, columns=ids)
     arrow = arrow_for(_shape(schema, columns))
     spec = loaded.snapshot.spec
     cut = Split(spec, schema)
-    for piece in read_pickled(ctx, batches, wanted):
+    for piece in read_pickled(ctx, batches, projection):
         if columns or not spec.fields:
             yield to_spark(piece, arrow)
             continue

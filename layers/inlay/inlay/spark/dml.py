@@ -43,7 +43,7 @@ from inlay.ops.data import layout_of, target_of, vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles
 from inlay.plan.pruning.prune import Evidence
@@ -597,8 +597,8 @@ def _only_deletes(clauses: Sequence[_Clause]) -> bool:
 def assigned_as(value: Any, kind: DataType, spark: Any) -> Any:
     """A value as the column's type. One that does not fit is an error, also where the session's casts give
     NULL or another number (`spark.sql.ansi.enabled` false)."""
-    wanted = spark._jsparkSession.parseDataType(kind.json())
-    return column_of(spark, ansi_cast(spark, expression_of(spark, value), wanted))
+    java_type = spark._jsparkSession.parseDataType(kind.json())
+    return column_of(spark, ansi_cast(spark, expression_of(spark, value), java_type))
 
 
 def _values(clause: _Clause, schema: Schema, alias: str | None) -> dict[str, Any] | None:
@@ -769,10 +769,10 @@ def _read_part(
 ) -> Iterator[pa.RecordBatch]:
     ctx = connect(uri)
     ids = tuple(field.id for field in schema.fields)
-    wanted = Wanted(schema=schema, columns=ids, position=True, file=True)
+    projection = Projection(schema=schema, columns=ids, position=True, file=True)
     arrow = arrow_for(_plain(_placed(schema)))
     width = len(ids)
-    for piece in read_pickled(ctx, batches, wanted):
+    for piece in read_pickled(ctx, batches, projection):
         position, file = piece.columns[width:]
         columns = [*piece.columns[:width], file.cast(pa.string()), position.cast(pa.int64())]
         yield to_spark(pa.RecordBatch.from_arrays(columns, names=arrow.names), arrow)

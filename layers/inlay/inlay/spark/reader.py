@@ -43,7 +43,7 @@ from inlay.spark.types import arrow_for, check_asked, column_ids, to_spark
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from inlay.parquet.read.selection import Wanted
+    from inlay.parquet.read.selection import Projection
     from inlay.plan.feed import Step
 
 # Several tasks share an executor's memory, and Spark does not count Python's.
@@ -62,10 +62,10 @@ class TaskReader:
         self._columns = column_ids(schema, asked.names)
 
     @property
-    def _wanted(self) -> Wanted:
-        from inlay.parquet.read.selection import Wanted
+    def _projection(self) -> Projection:
+        from inlay.parquet.read.selection import Projection
 
-        return Wanted(schema=self._schema, columns=self._columns)
+        return Projection(schema=self._schema, columns=self._columns)
 
     def read_added(self, step: Step) -> Iterator[pa.RecordBatch]:
         """The rows that a step of the change feed added."""
@@ -87,7 +87,7 @@ class TaskReader:
         # A LIMIT stops reading early, without notice to the source: begin with one unit.
         ahead = Ahead(budget_bytes=READ_AHEAD_BYTES, parallel=THREADS, first=1)
         return self._for_spark(
-            read_tasks(ctx.objects, tasks, self._wanted, ctx.executor, ahead=ahead)
+            read_tasks(ctx.objects, tasks, self._projection, ctx.executor, ahead=ahead)
         )
 
     def _for_spark(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

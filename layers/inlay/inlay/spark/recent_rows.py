@@ -31,7 +31,7 @@ from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import TRUE
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.read.reader import read_tasks
-from inlay.parquet.read.selection import POSITION_COLUMN, Wanted
+from inlay.parquet.read.selection import POSITION_COLUMN, Projection
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
@@ -127,10 +127,10 @@ def _keys_of(ctx: Context, schema: Schema, file: DataFile, names: Sequence[str])
     if cached is not None:
         return cached
     ids = {field.name: field.id for field in schema.fields}
-    wanted = Wanted(schema=schema, columns=tuple(ids[n] for n in names), position=True)
+    projection = Projection(schema=schema, columns=tuple(ids[n] for n in names), position=True)
     # Without its deletes, which are the stream's own: of a key with a row the newest one is live.
     task = FileTask(file=file, schema=schema)
-    rows = list(read_tasks(ctx.objects, [task], wanted, ctx.executor))
-    table = pa.Table.from_batches(rows, schema=wanted.result)
+    rows = list(read_tasks(ctx.objects, [task], projection, ctx.executor))
+    table = pa.Table.from_batches(rows, schema=projection.result)
     ctx.cache.put(name, table, table.nbytes)
     return table

@@ -84,7 +84,7 @@ from inlay.parquet.read.data_file import FooterOf
 from inlay.parquet.read.describe import entry_of, parse_object_footer, partition_in, read_tail
 from inlay.parquet.read.old_times import Times, as_table, check_times, retyped, shifts_dates
 from inlay.parquet.read.reader import read_file
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.plan.change import AddFiles, AddMarkers, Change, Request
 from inlay.plan.commit.apply import denies_version
 from inlay.plan.metadata.state import State, choose_stats_columns
@@ -436,8 +436,8 @@ def _of_the_file(sources: Sources, uri: str) -> Iterator[None]:
 def _check_required(sources: Sources, seen: Seen, schema: Schema) -> None:
     """That these columns can be read as required ones."""
     task = FileTask(file=seen.entry, schema=Schema(0, seen.fields))
-    wanted = Wanted(schema=schema, columns=seen.optional)
-    for _ in read_file(sources.objects, task, wanted, sources.ctx.executor):
+    projection = Projection(schema=schema, columns=seen.optional)
+    for _ in read_file(sources.objects, task, projection, sources.ctx.executor):
         pass
 
 
@@ -688,11 +688,11 @@ class _Columns:
             )
 
     def _fields(
-        self, arrow: Sequence[pa.Field], wanted: tuple[Field, ...], path: tuple[str, ...]
+        self, arrow: Sequence[pa.Field], fields: tuple[Field, ...], path: tuple[str, ...]
     ) -> tuple[Field, ...]:
         taken = {a.name for a in arrow}
         found: list[Field] = []
-        for field in wanted:
+        for field in fields:
             here = (*path, field.name)
             columns = [a for a in arrow if self._is(a, field)]
             if len(columns) > 1:
@@ -723,8 +723,8 @@ class _Columns:
         return arrow.name in self.names.get(field.id, ())
 
     def _is_nearly(self, taken: set[str], field: Field) -> bool:
-        wanted = {name.casefold() for name in self.names.get(field.id, ())}
-        return not self.by_id and any(name.casefold() in wanted for name in taken)
+        names = {name.casefold() for name in self.names.get(field.id, ())}
+        return not self.by_id and any(name.casefold() in names for name in taken)
 
     def _type(self, arrow: pa.DataType, kind: Type, path: tuple[str, ...]) -> Type:
         arrow = plain_type(arrow)
@@ -834,7 +834,7 @@ def written_again(
     read_by = seen.read_as(schema)
     optional = (replace(f, nullable=True) if f.id in seen.absent else f for f in read_by.fields)
     read_by = replace(read_by, fields=tuple(optional))
-    wanted = Wanted(schema=read_by, columns=tuple(f.id for f in schema.fields))
+    projection = Projection(schema=read_by, columns=tuple(f.id for f in schema.fields))
 
     def filled(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = list(batch.columns)
@@ -845,7 +845,7 @@ def written_again(
                 columns[n] = pa.repeat(value, batch.num_rows)
         return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
-    read = read_file(sources.objects, task, wanted, ctx.executor)
+    read = read_file(sources.objects, task, projection, ctx.executor)
     batches = as_table(map(filled, read), schema_to_arrow(schema))
     return tuple(write_batches(ctx, base.snapshot, batches, time_us=base.date_us))
 

@@ -44,7 +44,7 @@ from inlay.ops.write.append import IngestSource
 from inlay.parquet.arrow.evaluate import columns_of, evaluate
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import open_file, read_positions
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.parquet.surgery.residue import find_residue
 from inlay.plan.change import Request
 from inlay.plan.erasure import Waiting
@@ -343,7 +343,7 @@ def _judge_data(
     if task.file.rows and any(True for _ in read_positions(objects, [task], schema, inline)):
         return _Judged(waits=_HOLDS_ROWS)
     searched = find_residue(
-        open_file(objects, task, Wanted(schema=schema, columns=()), inline), predicate, inline
+        open_file(objects, task, Projection(schema=schema, columns=()), inline), predicate, inline
     )
     texts, mentions = texts_of(predicate), Mentions.of(predicate)
     outside, unread = said_of_object(objects.source(location.uri))

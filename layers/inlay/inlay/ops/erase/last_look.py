@@ -48,7 +48,7 @@ from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.read.data_file import plan_groups
 from inlay.parquet.read.ranges import Source
 from inlay.parquet.read.reader import open_file
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.parquet.surgery.residue import Residue, Searched, find_residue
 from inlay.plan.erasure import named_defaults
 from inlay.plan.pruning.literals import any_of, texts_of
@@ -488,10 +488,10 @@ def _search_file(
     try:
         is_cached = ctx.objects.cache.get(entry.key) is not None
         task = FileTask(file=entry, schema=file.recorded, predicate=predicate)
-        wanted = Wanted(schema=file.schema, columns=())
-        opened = open_file(ctx.objects, task, wanted, inline)
+        projection = Projection(schema=file.schema, columns=())
+        opened = open_file(ctx.objects, task, projection, inline)
         # Files of this library name nothing but their rows: if the footer rules these out, nothing is left.
-        is_open = entry.is_foreign or any(True for _ in plan_groups(opened, wanted))
+        is_open = entry.is_foreign or any(True for _ in plan_groups(opened, projection))
         # A Bloom filter of this library has the rows of its file and no others, so what it seems to have
         # besides is chance; and so is what one of a newer file seems to have, whoever wrote it.
         filters = entry.is_foreign and entry.newest_rows <= opened_version

@@ -32,7 +32,7 @@ from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.refs import each_content
 from inlay.parquet.read.reader import read_tasks
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.plan.scan import FileTask
 
 # Positions that are listed of each file and column; all are counted.
@@ -170,12 +170,12 @@ def _search_rows(
     if not columns:
         return
     task = FileTask(file=entry, schema=schema)
-    wanted = Wanted(schema=schema, columns=columns, position=True)
+    projection = Projection(schema=schema, columns=columns, position=True)
     hits: dict[tuple[str, int], _Hits] = {}
     # Of many texts, most values have none.
     any_text = "|".join(map(_as_regex, texts)) if len(texts) > FEW_TEXTS else None
     # This runs in a task of the executor: waiting for other tasks of it could block for ever.
-    for batch in read_tasks(ctx.objects, [task], wanted, InlineExecutor()):
+    for batch in read_tasks(ctx.objects, [task], projection, InlineExecutor()):
         positions = batch.column(len(columns))
         numbers = pa.array(range(batch.num_rows), pa.int64())
         for name, column in zip(batch.schema.names, batch.columns[:-1], strict=False):

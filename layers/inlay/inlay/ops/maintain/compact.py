@@ -40,7 +40,7 @@ from inlay.ops.metadata.memory import has_memory, memory_context
 from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import to_scalar
 from inlay.parquet.read.reader import read_tasks
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.parquet.write.writer import Layout, write_files
 from inlay.plan.change import Change, ClusterLeaves, Unit
 from inlay.plan.maintain.clustering import Order, deepest_overlap, order_of, would_part
@@ -316,8 +316,8 @@ def unit_bytes_for(memory_bytes: int | None) -> int | None:
 
 def carry_out(ctx: Context, loaded: LoadedTable, unit: CompactionUnit, layout: Layout) -> Done:
     """Writes the outputs of one unit of a plan made on `loaded`; another process may do this."""
-    wanted = set(unit.inputs)
-    entries = [f for f in loaded.state.files() if f.key in wanted]
+    inputs = set(unit.inputs)
+    entries = [f for f in loaded.state.files() if f.key in inputs]
     tasks = live_tasks(loaded.state, entries, loaded.state.markers())
     if unit.kind in ("drop", "fold"):
         work = FileWork(tasks.get(unit.inputs[0]), entries[0])
@@ -325,8 +325,8 @@ def carry_out(ctx: Context, loaded: LoadedTable, unit: CompactionUnit, layout: L
     # In the order of the plan: neighbours by sort column stay neighbours.
     ordered = [tasks[key] for key in unit.inputs if key in tasks]
     schema = loaded.snapshot.schema
-    columns = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
-    rows = _Counted(read_tasks(ctx.objects, ordered, columns, ctx.executor))
+    projection = Projection(schema=schema, columns=tuple(f.id for f in schema.fields))
+    rows = _Counted(read_tasks(ctx.objects, ordered, projection, ctx.executor))
     batches: Iterable[pa.RecordBatch] = rows
     clusters = {f.cluster for f in entries}
     cluster = clusters.pop() if len(clusters) == 1 else None
@@ -350,7 +350,7 @@ def carry_out(ctx: Context, loaded: LoadedTable, unit: CompactionUnit, layout: L
             for output in write_files(target, batches, schema, layout)
         )
     except InvalidRequest as error:
-        raise error.about(key=_unwritable(ctx, ordered, columns)) from None
+        raise error.about(key=_unwritable(ctx, ordered, projection)) from None
     return Done(
         unit=Unit(
             inputs=unit.inputs,
@@ -366,11 +366,11 @@ def carry_out(ctx: Context, loaded: LoadedTable, unit: CompactionUnit, layout: L
     )
 
 
-def _unwritable(ctx: Context, tasks: Sequence[FileTask], columns: Wanted) -> str | None:
+def _unwritable(ctx: Context, tasks: Sequence[FileTask], projection: Projection) -> str | None:
     """The first file with values that their columns do not have, as only other writers leave them."""
     for task in tasks:
         try:
-            for batch in read_tasks(ctx.objects, [task], columns, ctx.executor):
+            for batch in read_tasks(ctx.objects, [task], projection, ctx.executor):
                 batch.validate(full=True)
         except pa.ArrowInvalid:
             return task.file.key

@@ -49,7 +49,7 @@ from inlay.ops.metadata.memory import has_memory, memory_context
 from inlay.parquet.arrow.evaluate import Columns, column_at, columns_of, comparable, selected
 from inlay.parquet.arrow.types import to_array
 from inlay.parquet.read.reader import read_tasks
-from inlay.parquet.read.selection import Wanted, subschema, top_columns
+from inlay.parquet.read.selection import Projection, subschema, top_columns
 from inlay.parquet.surgery.new_object import WINDOW_BYTES
 from inlay.plan.change import Change, DropMarkers, PackMetadata
 from inlay.plan.erasure import unclean_files
@@ -305,17 +305,21 @@ class _RememberedRanges(WrappedStore):
         if_match: str | None = None,
         version_id: str | None = None,
     ) -> Got | Missing | Refused:
+        if byte_range is None:
+            return self.inner.get(key, if_match=if_match, version_id=version_id)
         known = self._answers.setdefault((key, version_id), [])
-        wanted = byte_range
-        for start, got in known if wanted is not None else ():
-            assert wanted is not None
-            inside = start <= wanted.start and wanted.end <= start + len(got.body)
+        for start, got in known:
+            inside = start <= byte_range.start and byte_range.end <= start + len(got.body)
             if inside and if_match in (None, got.etag):
-                return replace(got, body=got.body[wanted.start - start : wanted.end - start])
-        answer = self.inner.get(key, byte_range=wanted, if_match=if_match, version_id=version_id)
-        if wanted is not None and isinstance(answer, Got) and len(answer.body) <= self._left:
+                return replace(
+                    got, body=got.body[byte_range.start - start : byte_range.end - start]
+                )
+        answer = self.inner.get(
+            key, byte_range=byte_range, if_match=if_match, version_id=version_id
+        )
+        if isinstance(answer, Got) and len(answer.body) <= self._left:
             self._left -= len(answer.body)
-            known.append((wanted.start, answer))
+            known.append((byte_range.start, answer))
         return answer
 
 
@@ -351,12 +355,12 @@ def count_erased(
     )
     schema = loaded.snapshot.schema
     tops = top_columns(schema, {i for _, predicate in asked for i in field_ids(predicate)})
-    wanted = Wanted(schema=schema, columns=tops, position=True)
+    projection = Projection(schema=schema, columns=tops, position=True)
     columns = columns_of(subschema(schema, tops))
     counts = dict.fromkeys((e.id for e, _ in asked), 0)
     stay: set[str] = set()
     named = [(erasure.id, predicate) for erasure, predicate in asked]
-    batches = read_tasks(ctx.objects, [rows_of_any], wanted, ctx.executor)
+    batches = read_tasks(ctx.objects, [rows_of_any], projection, ctx.executor)
     for batch in _joined(batches) if len(named) > 1 else batches:
         positions = batch.column(len(tops))
         for name, hit in _hit_by_each(named, batch, columns):

@@ -37,7 +37,7 @@ from inlay.parquet.footer.footer import Footer, parse_metadata, trailer
 from inlay.parquet.read.data_file import OpenFile, plan_groups
 from inlay.parquet.read.deleted_rows import load_vector
 from inlay.parquet.read.reader import Ahead, open_file, read_file, read_positions
-from inlay.parquet.read.selection import Wanted, top_columns
+from inlay.parquet.read.selection import Projection, top_columns
 from inlay.parquet.read.statistics import entry_of_file
 from inlay.parquet.surgery.key_values import geo_pair
 from inlay.parquet.surgery.new_object import WINDOW_BYTES
@@ -275,7 +275,7 @@ def decide_rows(
     """Which rows stay: reads the footer and the columns that the deletes need. Raises `UnsupportedFile`
     before it decodes what does not fit into memory."""
     schema = loaded.snapshot.schema
-    opened = open_file(ctx.objects, task, Wanted(schema=schema, columns=()), ctx.executor)
+    opened = open_file(ctx.objects, task, Projection(schema=schema, columns=()), ctx.executor)
     judged_by = top_columns(schema, opened.deletes.fields)
     groups = [opened.metadata.row_group(n) for n in range(opened.metadata.num_row_groups)]
     judged_bytes = (
@@ -369,7 +369,7 @@ def _tombstone_cost(opened: OpenFile, schema: Schema) -> Cost:
     those the markers name."""
     groups = [
         opened.chunks(group.ordinal, top_columns(schema, group.deletes.fields))
-        for group in plan_groups(opened, Wanted(schema=schema, columns=()))
+        for group in plan_groups(opened, Projection(schema=schema, columns=()))
         if group.deletes.fields
     ]
     objects = [m.object_bytes for m in opened.task.markers if m.object_bytes is not None]
@@ -471,8 +471,8 @@ def _kept_rows(
     ctx: Context, task: FileTask, looked: RowDecision, schema: Schema
 ) -> Iterator[pa.RecordBatch]:
     columns = tuple(f.id for f in schema.fields)
-    wanted = Wanted(schema=schema, columns=columns, position=looked.has_extra)
-    for batch in read_file(ctx.objects, task, wanted, ctx.executor, ahead=_AHEAD):
+    projection = Projection(schema=schema, columns=columns, position=looked.has_extra)
+    for batch in read_file(ctx.objects, task, projection, ctx.executor, ahead=_AHEAD):
         if not looked.has_extra or not batch.num_rows:
             yield batch
             continue

@@ -24,7 +24,7 @@ from inlay.ops.context import Context
 from inlay.parquet.read.data_file import FooterOf
 from inlay.parquet.read.ranges import Objects, fetch
 from inlay.parquet.read.reader import open_file, read_file, read_positions
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.parquet.read.single_pages import false_indexes
 from inlay.parquet.read.statistics import group_stats, leaves_of
 from inlay.plan.pruning.prune import denied_by
@@ -76,8 +76,8 @@ def checks_pages(snapshot: Snapshot) -> bool:
 
 def read_pages(objects: Objects, task: FileTask, executor: Executor) -> None:
     """Decodes all pages of the table's columns. Raises `UnreadableFile`, `UnsupportedFile`."""
-    wanted = Wanted(schema=task.schema, columns=tuple(f.id for f in task.schema.fields))
-    rows = sum(batch.num_rows for batch in read_file(objects, task, wanted, executor))
+    projection = Projection(schema=task.schema, columns=tuple(f.id for f in task.schema.fields))
+    rows = sum(batch.num_rows for batch in read_file(objects, task, projection, executor))
     if rows != task.file.rows:
         raise UnreadableFile(
             f"it has {rows} rows, its footer says {task.file.rows}", key=task.file.key
@@ -88,7 +88,7 @@ def check_pages(objects: Objects, task: FileTask, executor: Executor) -> None:
     """As `read_pages`, and compares with them the page indexes that reads go by."""
     read_pages(objects, task, executor)
     entry = task.file
-    opened = open_file(objects, task, Wanted(schema=task.schema, columns=()), executor)
+    opened = open_file(objects, task, Projection(schema=task.schema, columns=()), executor)
     if opened.footer is not None:
         source = objects.source(entry.key, entry.size, entry.etag)
         for name in false_indexes(opened.footer, partial(fetch, source)):
@@ -118,7 +118,7 @@ def denied_rows(
     if footer is not None:
         objects.cache.put(entry.key, footer, len(footer.tail))
     task = FileTask(file=entry, schema=recorded, by_rows=True)
-    opened = open_file(objects, task, Wanted(schema=schema, columns=()), executor)
+    opened = open_file(objects, task, Projection(schema=schema, columns=()), executor)
     leaves = leaves_of(opened.metadata, opened.columns, schema, compared)
     tasks = []
     for ordinal in range(opened.metadata.num_row_groups):

@@ -53,7 +53,7 @@ from inlay.parquet.arrow.evaluate import column_at
 from inlay.parquet.arrow.expression import ExpressionFilter
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead, count_rows, read_by_task
-from inlay.parquet.read.selection import FILE_COLUMN, POSITION_COLUMN, Wanted, subschema
+from inlay.parquet.read.selection import FILE_COLUMN, POSITION_COLUMN, Projection, subschema
 from inlay.parse import format_predicate, parse_condition
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
@@ -260,8 +260,10 @@ class Scan(ArrowStream):
         self._eager = eager  # False: the reader may stop early, so reading ahead starts small
         self._where = row_filter(where, state.snapshot, ctx.clock.now_us)
         self._predicate, self._filter = self._where.predicate, self._where.filter
-        self._wanted = self._asked_for()
-        self._declared = Declared.of(state.snapshot, subschema(self._schema, self._wanted.columns))
+        self._projection = self._asked_for()
+        self._declared = Declared.of(
+            state.snapshot, subschema(self._schema, self._projection.columns)
+        )
         self._plan = plan
         self._pinned = pinned
         self._newest = newest
@@ -337,7 +339,7 @@ class Scan(ArrowStream):
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows."""
-        result = self._declared.schema_of(self._wanted.result)
+        result = self._declared.schema_of(self._projection.result)
         return pa.schema([self._place(name, result)[0] for name in self._columns])
 
     def _path(self, name: str) -> tuple[str, ...]:
@@ -366,13 +368,13 @@ class Scan(ArrowStream):
         arrays = [column_at(places, batch) for _, places in placed]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([field for field, _ in placed]))
 
-    def _asked_for(self) -> Wanted:
+    def _asked_for(self) -> Projection:
         ids = {f.name: f.id for f in self._schema.fields}
         paths = [self._path(name) for name in self._columns]
         sources = dict.fromkeys(path[0] for path in paths)
         nested = (self._schema.resolve(path) for path in paths if len(path) > 1)
         whole = (ids[path[0]] for path in paths if len(path) == 1 and path[0] in ids)
-        return Wanted(
+        return Projection(
             schema=self._schema,
             columns=tuple(ids[name] for name in sources if name in ids),
             fields=frozenset((*whole, *(field.id for field in nested if field is not None))),
@@ -388,21 +390,21 @@ class Scan(ArrowStream):
         remaining = self._limit
         if remaining == 0:
             return
-        ctx, wanted = self._ctx, self._wanted
+        ctx, projection = self._ctx, self._projection
         tasks: Sequence[FileTask] = self.plan.tasks
         ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=ctx.parallel)
         if self._order and remaining is not None:
-            yield from map(self._picked, self._first(tasks, wanted, remaining, ahead))
+            yield from map(self._picked, self._first(tasks, projection, remaining, ahead))
             return
         if remaining is not None:
             # A reader of few rows must not pay for many: start with one row group, and double.
             ahead = replace(ahead, first=1, unit_bytes=0)
-            wanted = replace(wanted, limit=remaining)
+            projection = replace(projection, limit=remaining)
             tasks = tasks if self._damaged.skips else self._enough(tasks, remaining)
         elif not self._eager:
             ahead = replace(ahead, first=1)
         read = self._sound if self._damaged.skips else self._read
-        reading = read(tasks, wanted, ahead)
+        reading = read(tasks, projection, ahead)
         current, done = None, 0
         try:
             for task, batches in reading:
@@ -422,15 +424,15 @@ class Scan(ArrowStream):
                 ctx.progress("files read", len(tasks), len(tasks))
             reading.close()  # type: ignore[attr-defined]
 
-    def _read(self, tasks: Sequence[FileTask], wanted: Wanted, ahead: Ahead) -> _ByTask:
-        return read_by_task(self._objects(), tasks, wanted, self._ctx.executor, ahead=ahead)
+    def _read(self, tasks: Sequence[FileTask], projection: Projection, ahead: Ahead) -> _ByTask:
+        return read_by_task(self._objects(), tasks, projection, self._ctx.executor, ahead=ahead)
 
-    def _sound(self, tasks: Sequence[FileTask], wanted: Wanted, ahead: Ahead) -> _ByTask:
+    def _sound(self, tasks: Sequence[FileTask], projection: Projection, ahead: Ahead) -> _ByTask:
         """Of the files that can be read as a whole: the rows of one are held until its last is there."""
         waiting = list(tasks)
         alone = False
         while waiting:
-            reading = self._read(waiting[:1] if alone else waiting, wanted, ahead)
+            reading = self._read(waiting[:1] if alone else waiting, projection, ahead)
             current: FileTask | None = None
             held: list[pa.RecordBatch] = []
             try:
@@ -459,13 +461,13 @@ class Scan(ArrowStream):
             alone = False
 
     def _first(
-        self, tasks: Sequence[FileTask], wanted: Wanted, limit: int, ahead: Ahead
+        self, tasks: Sequence[FileTask], projection: Projection, limit: int, ahead: Ahead
     ) -> Iterable[pa.RecordBatch]:
         def first(of: Sequence[FileTask]) -> Iterable[pa.RecordBatch]:
             return first_rows(
                 self._objects(),
                 of,
-                replace(wanted, fields=None),
+                replace(projection, fields=None),
                 self._order,
                 limit,
                 evidence=self._evidence,
@@ -536,7 +538,7 @@ class Scan(ArrowStream):
                 judged.append(task)
         ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel)
         ctx = self._ctx
-        counts = count_rows(self._objects(), judged, self._wanted, ctx.executor, ahead=ahead)
+        counts = count_rows(self._objects(), judged, self._projection, ctx.executor, ahead=ahead)
         total += sum(rows for _, rows in counts)
         return total if self._limit is None else min(total, self._limit)
 

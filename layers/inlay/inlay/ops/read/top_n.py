@@ -41,7 +41,7 @@ from inlay.parquet.read.decode import BATCH_ROWS, bounds_within
 from inlay.parquet.read.deleted_rows import normalised
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Ahead, open_files, read_by_task, read_opened, read_tasks
-from inlay.parquet.read.selection import Wanted, subschema, top_columns
+from inlay.parquet.read.selection import Projection, subschema, top_columns
 from inlay.parse.grammar import errors_in, resolve
 from inlay.parse.syntax import Name
 from inlay.plan.pruning.promise import may_be_as_good, promised
@@ -121,7 +121,7 @@ def _key(text: str, schema: Schema) -> OrderKey:
 def first_rows(
     objects: Objects,
     tasks: Sequence[FileTask],
-    wanted: Wanted,
+    projection: Projection,
     order: Sequence[OrderKey],
     limit: int,
     *,
@@ -129,11 +129,11 @@ def first_rows(
     executor: Executor,
     ahead: Ahead,
 ) -> Iterator[pa.RecordBatch]:
-    """The first `limit` rows of `tasks` in `order`, laid out as `wanted.result`."""
-    columns = top_columns(wanted.schema, (key.field_id for key in order))
-    looked_at = replace(wanted, columns=columns, position=True, file=False, index=True)
-    if limit <= PROMISED_ROWS and wanted.where is None:
-        others = tuple(column for column in wanted.columns if column not in columns)
+    """The first `limit` rows of `tasks` in `order`, laid out as `projection.result`."""
+    columns = top_columns(projection.schema, (key.field_id for key in order))
+    looked_at = replace(projection, columns=columns, position=True, file=False, index=True)
+    if limit <= PROMISED_ROWS and projection.where is None:
+        others = tuple(column for column in projection.columns if column not in columns)
         best = _promised_rows(
             objects,
             tasks,
@@ -146,7 +146,7 @@ def first_rows(
             ahead=ahead,
         )
         if best is not None:
-            yield from _completed(best, objects, tasks, wanted, executor, ahead)
+            yield from _completed(best, objects, tasks, projection, executor, ahead)
             return
     best = _Best(order, limit, looked_at)
     ordinals = {task.file.key: n for n, task in enumerate(tasks)}
@@ -156,14 +156,14 @@ def first_rows(
         for task, batches in read_by_task(objects, narrowed, looked_at, executor, ahead=ahead):
             best.add(ordinals[task.file.key], batches)
     if best.rows is not None:
-        yield from _completed(best, objects, tasks, wanted, executor, ahead)
+        yield from _completed(best, objects, tasks, projection, executor, ahead)
 
 
 def _promised_rows(
     objects: Objects,
     tasks: Sequence[FileTask],
-    looked_at: Wanted,
-    everything: Wanted,
+    looked_at: Projection,
+    everything: Projection,
     order: Sequence[OrderKey],
     limit: int,
     *,
@@ -205,13 +205,13 @@ def _promised_rows(
     pages = sum(bound.may_hold(stats, n) for stats, _, n in of_pages)
     if pages > limit + MORE_PAGES:
         return None
-    wanted = everything if pages <= limit else looked_at
-    best = _Best(order, limit, wanted)
+    projection = everything if pages <= limit else looked_at
+    best = _Best(order, limit, projection)
     narrowed = [_under(bound.of(n), tasks[n]) for n in picked]
     opened = (replace(file, task=task) for file, task in zip(files, narrowed, strict=True))
     ordinals = {task.file.key: n for n, task in enumerate(tasks)}
     each = max(1, ahead.parallel // max(1, len(files)))
-    for task, batches in read_opened(opened, wanted, executor, ahead=ahead, connections=each):
+    for task, batches in read_opened(opened, projection, executor, ahead=ahead, connections=each):
         best.add(ordinals[task.file.key], batches)
     return best if best.rows is not None and best.rows.num_rows == limit else None
 
@@ -293,14 +293,14 @@ def _waves(
 
 
 class _Best:
-    """The best rows so far: the columns of `wanted`, the row's position in its file, the task's ordinal."""
+    """The best rows so far: the projection's columns, the row's position, the task's ordinal."""
 
-    def __init__(self, order: Sequence[OrderKey], limit: int, wanted: Wanted) -> None:
+    def __init__(self, order: Sequence[OrderKey], limit: int, projection: Projection) -> None:
         self.rows: pa.Table | None = None
-        self.columns = wanted.columns
+        self.columns = projection.columns
         self._order = order
         self._limit = limit
-        self._paths = columns_of(subschema(wanted.schema, wanted.columns))
+        self._paths = columns_of(subschema(projection.schema, projection.columns))
         self._bound: Predicate = TRUE
 
     def narrowed(self, task: FileTask, evidence: Evidence) -> FileTask | None:
@@ -372,7 +372,7 @@ def _completed(
     best: _Best,
     objects: Objects,
     tasks: Sequence[FileTask],
-    wanted: Wanted,
+    projection: Projection,
     executor: Executor,
     ahead: Ahead,
 ) -> Iterator[pa.RecordBatch]:
@@ -380,10 +380,10 @@ def _completed(
     assert best.rows is not None
     *values, positions, ordinals = best.rows.columns
     columns = dict(zip(best.columns, values, strict=True))
-    others = tuple(column for column in wanted.columns if column not in columns)
-    rest = replace(wanted, columns=others, where=None)
+    others = tuple(column for column in projection.columns if column not in columns)
+    rest = replace(projection, columns=others, where=None)
     hidden: list[pa.ChunkedArray] = []
-    if others or wanted.position or wanted.file:
+    if others or projection.position or projection.file:
         places = pa.table([ordinals, positions], names=["task", "position"])
         order = pc.sort_indices(
             places, sort_keys=[(name, "ascending") for name in places.schema.names]
@@ -411,5 +411,5 @@ def _completed(
         read = pa.Table.from_batches(ordered, schema=rest.result)
         columns |= dict(zip(others, read.columns, strict=False))
         hidden = read.columns[len(others) :]
-    arrays = [*(columns[column] for column in wanted.columns), *hidden]
-    yield from pa.Table.from_arrays(arrays, schema=wanted.result).to_batches(BATCH_ROWS)
+    arrays = [*(columns[column] for column in projection.columns), *hidden]
+    yield from pa.Table.from_arrays(arrays, schema=projection.result).to_batches(BATCH_ROWS)

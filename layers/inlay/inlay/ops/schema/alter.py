@@ -35,7 +35,7 @@ from inlay.parquet.arrow.types import (
     to_physical,
 )
 from inlay.parquet.read.reader import read_file
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.plan.change import AlterSchema, Change, Request
 from inlay.plan.scan import FileTask
 from inlay.plan.schema_conflicts import (
@@ -116,7 +116,7 @@ def _proven(
         recorded = schemas[entry.schema_id]
         tops = tuple(f.id for f in after.fields if shrunk & Schema(0, (f,)).fields_by_id.keys())
         task = FileTask(file=entry, schema=recorded)
-        projection = Wanted(schema=after, columns=tops)
+        projection = Projection(schema=after, columns=tops)
         try:
             for _ in read_file(ctx.objects, task, projection, ctx.executor):
                 pass

@@ -43,7 +43,7 @@ from inlay.parquet.arrow.categories import (
 )
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import open_file, read_tasks
-from inlay.parquet.read.selection import Wanted, subschema
+from inlay.parquet.read.selection import Projection, subschema
 from inlay.parquet.surgery.residue import dictionary_entries
 from inlay.plan.change import Change, SameProperty, SameSchema, SetProperties
 from inlay.plan.pruning.prune import Evidence
@@ -103,7 +103,7 @@ def admit_file(
     """The table with the orders of a file: those of its dictionaries, whose columns `orders` has by field
     id. Which entries rows have is not looked at. Raises `SchemaMismatch`, and as `open_file` does."""
     task = FileTask(file=file, schema=loaded.snapshot.schema)
-    opened = open_file(objects, task, Wanted(schema=task.schema, columns=()), ctx.executor)
+    opened = open_file(objects, task, Projection(schema=task.schema, columns=()), ctx.executor)
     fields = {leaf: field_id for field_id, leaf in orders.items()}
     given: dict[int, Given] = {}
     for leaf, values in dictionary_entries(opened, ctx.executor, fields):
@@ -210,5 +210,7 @@ def unused_entries(
         return {i: set(entries) for i, entries in orders.items()}
     evidence = Evidence.of_snapshot(loaded.snapshot)
     plan = plan_scan(state.files(), state.markers(), evidence=evidence)
-    reading = read_tasks(ctx.objects, plan.tasks, Wanted(schema=schema, columns=tops), ctx.executor)
+    reading = read_tasks(
+        ctx.objects, plan.tasks, Projection(schema=schema, columns=tops), ctx.executor
+    )
     return unused(reading, subschema(schema, tops), orders)

@@ -111,7 +111,7 @@ from inlay.parquet.read.old_times import NEXT_STEP as INT96_NEXT_STEP
 from inlay.parquet.read.old_times import NO_TIMES, Times, as_table, check_times
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import open_file, read_file
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.parquet.read.unsized import largest_decoded, may_exceed
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.surgery.stamp import stamp_object, stamped
@@ -1060,8 +1060,8 @@ def _has_unused_entries(ctx: Context, seen: _Seen, adopt: bool, snapshot: Snapsh
     if policy == "keep" or (policy == "reencode" and adopt):
         return False
     task = FileTask(file=seen.in_place, schema=snapshot.schema)
-    wanted = Wanted(schema=snapshot.schema, columns=())
-    opened = open_file(_outside(ctx, seen), task, wanted, ctx.executor)
+    projection = Projection(schema=snapshot.schema, columns=())
+    opened = open_file(_outside(ctx, seen), task, projection, ctx.executor)
     _, column = next(unused_entries(opened, ctx.executor), (0, None))
     if column is not None and policy == "refuse":
         raise UnsupportedFile(
@@ -1112,9 +1112,9 @@ def _split(ctx: Context, loaded: LoadedTable, seen: _Seen) -> Superseded | tuple
     """The rows of a landing object as files of their partitions."""
     whole, schema = seen.in_place, loaded.snapshot.schema
     read_by = without_required(seen.times.read_as(schema), seen.folders)
-    columns = Wanted(schema=read_by, columns=tuple(f.id for f in schema.fields))
+    projection = Projection(schema=read_by, columns=tuple(f.id for f in schema.fields))
     task = FileTask(file=whole, schema=read_by, int96=seen.times.unit)
-    rows = read_file(_outside(ctx, seen), task, columns, ctx.executor)
+    rows = read_file(_outside(ctx, seen), task, projection, ctx.executor)
     if seen.times:
         rows = as_table(rows, schema_to_arrow(without_required(schema, seen.folders)))
     if seen.folders:

@@ -30,7 +30,7 @@ from inlay.parquet.arrow.conform import check_names
 from inlay.parquet.arrow.pieces import distinct_rows
 from inlay.parquet.arrow.types import is_list, plain_type, to_physical
 from inlay.parquet.read.reader import read_tasks
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import plan_scan
 
@@ -210,8 +210,8 @@ def read_matching(
         predicate,
         evidence=Evidence.of_snapshot(loaded.snapshot),
     )
-    wanted = Wanted(schema=loaded.snapshot.schema, columns=tuple(columns), file=True)
-    batches = read_tasks(ctx.objects, plan.tasks, wanted, ctx.executor)
+    projection = Projection(schema=loaded.snapshot.schema, columns=tuple(columns), file=True)
+    batches = read_tasks(ctx.objects, plan.tasks, projection, ctx.executor)
     return loaded, (batch for batch in batches if batch.num_rows)
 
 

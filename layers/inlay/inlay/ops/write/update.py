@@ -35,7 +35,7 @@ from inlay.ops.write.delete import by_vectors, filter_of, marker_of
 from inlay.parquet.arrow.assignments import assigned
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import read_tasks
-from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.selection import Projection
 from inlay.parse import Assignments
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, ReplaceFiles, Request
 from inlay.plan.pruning.prune import Evidence
@@ -111,7 +111,7 @@ def _plan_update(
         evidence=evidence,
         by_rows=mode != "tombstone",
     )
-    wanted = Wanted(
+    projection = Projection(
         schema=schema,
         columns=tuple(f.id for f in schema.fields),
         where=filter_of(condition),
@@ -122,7 +122,7 @@ def _plan_update(
     width = len(schema.fields)
 
     def new_rows() -> Iterator[pa.RecordBatch]:
-        for batch in read_tasks(ctx.objects, plan.tasks, wanted, ctx.executor):
+        for batch in read_tasks(ctx.objects, plan.tasks, projection, ctx.executor):
             if batch.num_rows == 0:
                 continue
             # By position, not by name: a table may have columns named `_pos` or `_file`.

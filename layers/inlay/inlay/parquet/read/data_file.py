@@ -58,7 +58,7 @@ from inlay.parquet.read.ranges import (
     keep_tail,
     kept_tail,
 )
-from inlay.parquet.read.selection import PredicateFilter, RowFilter, Wanted, top_columns
+from inlay.parquet.read.selection import PredicateFilter, Projection, RowFilter, top_columns
 from inlay.parquet.read.single_pages import MAX_CHUNKS
 from inlay.parquet.read.statistics import (
     FileColumns,
@@ -223,48 +223,50 @@ class OpenFile:
 
 
 def open_file(
-    objects: Objects, task: FileTask, wanted: Wanted, *, whole_bytes: int = 0
+    objects: Objects, task: FileTask, projection: Projection, *, whole_bytes: int = 0
 ) -> Steps[OpenFile]:
     """Fetches and parses the footer and loads the marker objects. A file of up to `whole_bytes` of which
     everything is wanted comes with its footer: a request and a round trip less."""
-    loads = marker_jobs(objects, task.markers, wanted.schema, task.file.rows)
-    more = marker_jobs(objects, task.only, wanted.schema, task.file.rows)
-    footers = partial(_load_footer, objects, task, wanted, whole_bytes)
+    loads = marker_jobs(objects, task.markers, projection.schema, task.file.rows)
+    more = marker_jobs(objects, task.only, projection.schema, task.file.rows)
+    footers = partial(_load_footer, objects, task, projection, whole_bytes)
     (source, footer), *loaded = yield [footers, *loads, *more]
-    deletes = combine_markers(task.markers, loaded[: len(loads)], wanted.schema, objects.cache)
+    deletes = combine_markers(task.markers, loaded[: len(loads)], projection.schema, objects.cache)
     only = None
     if task.only:
-        only = combine_markers(task.only, loaded[len(loads) :], wanted.schema, objects.cache)
+        only = combine_markers(task.only, loaded[len(loads) :], projection.schema, objects.cache)
     with reading(task.file.key):
         arrow = footer.metadata.schema.to_arrow_schema()
-    columns = cut_to(locate_columns(arrow, task.schema), wanted.schema)
+    columns = cut_to(locate_columns(arrow, task.schema), projection.schema)
     return OpenFile(task, source, footer, arrow, columns, deletes, only)
 
 
-def first_bytes(task: FileTask, wanted: Wanted, whole_bytes: int) -> int:
+def first_bytes(task: FileTask, projection: Projection, whole_bytes: int) -> int:
     """How much is fetched of a file of which nothing is known yet: all of it, or `tail_bytes`."""
     entry = task.file
     everything = (
         entry.size <= whole_bytes
-        and not _is_picky(task, wanted)
+        and not _is_picky(task, projection)
         and task.row_groups is None
         and (not task.markers or entry.row_groups == 1)
-        and {field.id for field in task.schema.fields} <= set(wanted.columns)
+        and {field.id for field in task.schema.fields} <= set(projection.columns)
     )
-    return entry.size if everything else tail_bytes(task, wanted)
+    return entry.size if everything else tail_bytes(task, projection)
 
 
-def _is_picky(task: FileTask, wanted: Wanted) -> bool:
+def _is_picky(task: FileTask, projection: Projection) -> bool:
     """Whether few rows may be wanted."""
     picked = task.predicate != TRUE or bool(task.only)
-    return picked or wanted.index or wanted.where is not None or wanted.limit is not None
+    return (
+        picked or projection.index or projection.where is not None or projection.limit is not None
+    )
 
 
-def tail_bytes(task: FileTask, wanted: Wanted) -> int:
+def tail_bytes(task: FileTask, projection: Projection) -> int:
     """How much of a file's end is asked for: its footer, and where single pages may do, the page index
     before it."""
     entry = task.file
-    if not _is_picky(task, wanted) or entry.is_foreign:
+    if not _is_picky(task, projection) or entry.is_foreign:
         return entry.footer_size
     return entry.footer_size + min(INDEX_ALONG_BYTES, index_bytes(entry, task.schema))
 
@@ -306,10 +308,10 @@ def _bound_bytes(kind: Primitive, stats: ColumnStats | None) -> int:
 
 
 def _load_footer(
-    objects: Objects, task: FileTask, asked: Wanted, whole_bytes: int
+    objects: Objects, task: FileTask, projection: Projection, whole_bytes: int
 ) -> tuple[Source, FooterOf]:
     entry = task.file
-    wanted = tail_bytes(task, asked)
+    tail_length = tail_bytes(task, projection)
     if entry.footer_size > MAX_ARROW_FOOTER_BYTES:
         raise UnsupportedFile(
             f"the footer has {entry.footer_size} bytes, more than Inlay reads",
@@ -319,10 +321,10 @@ def _load_footer(
     source = objects.source(entry.key, entry.size, entry.etag)
     cached: FooterOf | None = objects.cache.get(entry.key)
     forget = partial(_forget, objects, entry.key, source.location.uri)
-    if cached is not None and len(cached.tail) >= min(wanted, entry.size):
+    if cached is not None and len(cached.tail) >= min(tail_length, entry.size):
         known = Remembered(cached.tail, forget)
         return replace(source.pinned(cached.etag), remembered=known), cached
-    first = wanted if cached is not None else first_bytes(task, asked, whole_bytes)
+    first = tail_length if cached is not None else first_bytes(task, projection, whole_bytes)
     kept_here = kept_tail(objects.disk, source, min(first, entry.size))
     if kept_here is not None:
         tail, kept = kept_here
@@ -331,7 +333,7 @@ def _load_footer(
         except (UnreadableFile, UnsupportedFile):
             forget()  # of another object: the store is asked
         else:
-            _remember(objects, entry, footer, wanted, is_all=first == wanted)
+            _remember(objects, entry, footer, tail_length, is_all=first == tail_length)
             return replace(kept, remembered=Remembered(tail, forget)), footer
     tail, source = fetch_tail(source, first, entry.size)
     if cached is not None:
@@ -343,7 +345,7 @@ def _load_footer(
         keep_tail(objects.disk, source, tail)
         return source, footer
     footer = _footer_of(entry, tail, source)
-    if _remember(objects, entry, footer, wanted, is_all=first == wanted):
+    if _remember(objects, entry, footer, tail_length, is_all=first == tail_length):
         keep_tail(objects.disk, source, tail)
     return source, footer
 
@@ -370,13 +372,13 @@ def _footer_of(entry: DataFile, tail: bytes, source: Source) -> FooterOf:
 
 
 def _remember(
-    objects: Objects, entry: DataFile, footer: FooterOf, wanted: int, *, is_all: bool
+    objects: Objects, entry: DataFile, footer: FooterOf, tail_length: int, *, is_all: bool
 ) -> bool:
     """Whether its end is worth keeping on disk, too."""
     # What is remembered of a file is its footer, and rows only of a small one.
     tail = footer.tail
     as_asked = is_all or len(tail) <= SMALL_OBJECT_BYTES
-    kept = footer if as_asked else replace(footer, tail=tail[len(tail) - wanted :])
+    kept = footer if as_asked else replace(footer, tail=tail[len(tail) - tail_length :])
     objects.cache.put(entry.key, kept, _FOOTER_FACTOR * entry.footer_size + len(kept.tail))
     return as_asked
 
@@ -440,23 +442,23 @@ class Group:
         return bool(self.filters) or self.only is not None
 
 
-def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
+def plan_groups(file: OpenFile, projection: Projection) -> Iterator[Group]:
     """The row groups of a task that may have a selected row, in file order."""
-    task, wanted = file.task, wanted.of(file.task)
+    task, projection = file.task, projection.of(file.task)
     filters: list[RowFilter] = []
     if task.predicate != TRUE:
         filters.append(PredicateFilter(task.predicate))
-    if wanted.where is not None:
-        if wanted.where.fields:
-            filters.append(wanted.where)
-        elif not _selects_all(wanted.where):
+    if projection.where is not None:
+        if projection.where.fields:
+            filters.append(projection.where)
+        elif not _selects_all(projection.where):
             return
     only = (file.only or NO_DELETES).fields
     fields = file.deletes.fields.union(only, *(f.fields for f in filters))
-    known = leaves_of(file.metadata, file.columns, wanted.schema, fields, task.file.stats)
+    known = leaves_of(file.metadata, file.columns, projection.schema, fields, task.file.stats)
     leaves: Mapping[int, Leaf] = {} if task.by_rows else known
     leaves_of_deletes: Mapping[int, Leaf] = {} if task.decides_by_rows else known
-    absent = absent_fields(file.columns, wanted.schema, fields)
+    absent = absent_fields(file.columns, projection.schema, fields)
     chosen = None if task.row_groups is None else frozenset(task.row_groups)
 
     def plan(ordinal: int, first_row: int, rows: int) -> Group | None:
@@ -494,7 +496,7 @@ def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
             of_filters,
             leaves,
             fields,
-            judged_by=top_columns(wanted.schema, fields),
+            judged_by=top_columns(projection.schema, fields),
         )
 
     first_row = 0
@@ -537,15 +539,15 @@ class Piece:
 
 
 def in_units(
-    file: OpenFile, wanted: Wanted, *, unit_bytes: int, budget_bytes: int
+    file: OpenFile, projection: Projection, *, unit_bytes: int, budget_bytes: int
 ) -> Iterator[Piece]:
     """Adjacent groups in runs of about `unit_bytes`: each takes at most a part of the budget, however well
     the groups are compressed (or one group)."""
     most = budget_bytes // UNITS_IN_BUDGET
     run: list[Group] = []
     stored = cost = judged = 0
-    for group in plan_groups(file, wanted):
-        tops = (*wanted.columns, *group.judged_by)
+    for group in plan_groups(file, projection):
+        tops = (*projection.columns, *group.judged_by)
         chunks = file.chunks(group.ordinal, tops)
         stored_here = sum(c.total_compressed_size for c in chunks)
         decoded_here = _decoded(chunks)

@@ -33,7 +33,7 @@ from inlay.parquet.read.selection import (
     ColumnPages,
     Interval,
     PredicateFilter,
-    Wanted,
+    Projection,
     bloom_block,
     candidates,
     column_pages,
@@ -92,14 +92,14 @@ class Survivors:
 
 
 def reading_of(
-    file: OpenFile, piece: Piece, wanted: Wanted, connections: int
+    file: OpenFile, piece: Piece, projection: Projection, connections: int
 ) -> Unit[tuple[FileTask, list[pa.RecordBatch]]]:
     """The selected rows of adjacent groups of one file, over that many connections. Where the page index
     has come with the footer, what they take is what their pages do."""
-    reader = _GroupReader(file, wanted, connections)
+    reader = _GroupReader(file, projection, connections)
     groups: Sequence[Group] = piece.groups
     stored, decoded = piece.stored_bytes, piece.decoded_bytes
-    if wanted.limit is not None or any(group.is_picked for group in groups):
+    if projection.limit is not None or any(group.is_picked for group in groups):
         groups = reader.narrow(groups)
         pages = reader.bytes_of_pages(groups)
         if pages is not None and pages < stored:
@@ -111,7 +111,7 @@ def _read_groups(
     reader: _GroupReader, groups: Sequence[Group]
 ) -> Steps[tuple[FileTask, list[pa.RecordBatch]]]:
     file = reader.file
-    if reader.wanted.limit is not None or any(group.is_picked for group in groups):
+    if reader.projection.limit is not None or any(group.is_picked for group in groups):
         blocks = reader.bloom_ranges(groups)
         if blocks:
             reader.held.add((yield reader.held.jobs(blocks)))
@@ -132,13 +132,15 @@ def _read_groups(
 
 
 def bounds_within(
-    file: OpenFile, wanted: Wanted, field_id: int
+    file: OpenFile, projection: Projection, field_id: int
 ) -> Iterator[tuple[ColumnStats, int]]:
     """What is known of a column's values in each page, and the page's rows: without a page index that came
     with the footer, of each row group. Nothing where nothing is known."""
-    reader = _GroupReader(file, wanted, connections=1)
+    reader = _GroupReader(file, projection, connections=1)
     of_file = file.task.file.stats
-    leaf = leaves_of(file.metadata, file.columns, wanted.schema, {field_id}, of_file).get(field_id)
+    leaf = leaves_of(file.metadata, file.columns, projection.schema, {field_id}, of_file).get(
+        field_id
+    )
     footer = reader.own_footer()
     if leaf is None:
         return
@@ -154,9 +156,9 @@ def bounds_within(
 class _GroupReader:
     """Decodes the row groups of one unit; one job at a time uses it."""
 
-    def __init__(self, file: OpenFile, wanted: Wanted, connections: int) -> None:
+    def __init__(self, file: OpenFile, projection: Projection, connections: int) -> None:
         self.file = file
-        self.wanted = wanted.of(file.task)
+        self.projection = projection.of(file.task)
         self.held = RangeFile(file.source, file.task.file.size, connections)
         self.held.add([(file.task.file.size - len(file.tail), file.tail)])
         self._readers: dict[bool, Any] = {}
@@ -177,9 +179,9 @@ class _GroupReader:
         for group in groups:
             if group.only is not None and not group.fields:
                 # By position: which rows these are is known.
-                unwanted = group.only.keep_positions(group.rows)
-                if unwanted is not None:
-                    self._among[group.ordinal] = pc.invert(unwanted)
+                skipped = group.only.keep_positions(group.rows)
+                if skipped is not None:
+                    self._among[group.ordinal] = pc.invert(skipped)
                 left.append(group)
                 continue
             rows = self._candidates(group)
@@ -204,9 +206,9 @@ class _GroupReader:
 
     def _candidates(self, group: Group) -> list[Interval] | None:
         """The rows that may be wanted; None for all."""
-        if self.wanted.limit is not None and not group.fields and group.only is None:
+        if self.projection.limit is not None and not group.fields and group.only is None:
             deleted = group.deletes.positions
-            most = self.wanted.limit + (0 if deleted is None else len(deleted))
+            most = self.projection.limit + (0 if deleted is None else len(deleted))
             return [(0, min(most, group.rows))] if most else None
         # What a calculated condition implies is asked as a predicate.
         filters = [each for each in group.filters if not isinstance(each, CalculatedFilter)]
@@ -294,7 +296,7 @@ class _GroupReader:
         for group in groups:
             among = self._among.get(group.ordinal)
             if not group.fields and group.only is None:
-                places += self._ranges(group, self.wanted.columns, among)
+                places += self._ranges(group, self.projection.columns, among)
                 continue
             places += self._ranges(group, group.judged_by, among)
             rest = self._rest(group)
@@ -333,7 +335,7 @@ class _GroupReader:
 
     def _rest(self, group: Group) -> tuple[int, ...]:
         """The columns of the result that judging the group does not look at."""
-        return tuple(c for c in self.wanted.columns if c not in group.judged_by)
+        return tuple(c for c in self.projection.columns if c not in group.judged_by)
 
     def _plan_pages(self, ordinal: int, tops: Iterable[int], keep: pa.BooleanArray | None) -> None:
         for top in tops:
@@ -354,11 +356,11 @@ class _GroupReader:
                 if pages is None:
                     continue
                 field = self.file.arrow.field(self.file.columns.tops[top].ordinal)
-                wanted = hit.among(pages)
-                column = sparse_column(footer, ordinal, leaf, field, pages, wanted)
+                pages_hit = hit.among(pages)
+                column = sparse_column(footer, ordinal, leaf, field, pages, pages_hit)
                 if column is not None:
                     self._sparse[ordinal, top] = column
-                elif not may_pay(wanted, pages):
+                elif not may_pay(pages_hit, pages):
                     crowded.add(len(pages))
 
     def _pages_of(
@@ -418,12 +420,12 @@ class _GroupReader:
         table: pa.Table | None = None
         tops = group.judged_by
         if group.fields:
-            schema = subschema(self.wanted.schema, tops)
+            schema = subschema(self.projection.schema, tops)
             batches = self._batches_at(group, tops, among)
             first, by_value = 0, []
             for batch in batches:
                 live = None if keep is None else keep.slice(first, batch.num_rows)
-                by_value.append(_wanted_rows(group, batch, schema, live))
+                by_value.append(_rows_by_value(group, batch, schema, live))
                 first += batch.num_rows
             keep = _both(keep, pa.concat_arrays(by_value))
             if group.only is not None:
@@ -447,7 +449,7 @@ class _GroupReader:
         self, group: Group, tops: Sequence[int], among: pa.BooleanArray | None
     ) -> list[pa.RecordBatch]:
         """Columns of the rows of `among` (None: all), as the snapshot's; at least one batch."""
-        schema = subschema(self.wanted.schema, tops)
+        schema = subschema(self.projection.schema, tops)
         if among is None or not tops:
             return self._decode(group, schema)
         columns = self._columns(group, tops, among)
@@ -462,15 +464,15 @@ class _GroupReader:
         found: list[pa.RecordBatch] = []
         for one in survivors:
             columns = {**one.looked_at, **self._columns(one.group, self._rest(one.group), one.keep)}
-            arrays: list[pa.ChunkedArray] = [columns[c] for c in self.wanted.columns]
-            if self.wanted.position:
+            arrays: list[pa.ChunkedArray] = [columns[c] for c in self.projection.columns]
+            if self.projection.position:
                 arrays.append(pa.chunked_array([_positions(one)]))
-            if self.wanted.file:
+            if self.projection.file:
                 indices = pa.repeat(to_scalar(0, pa.int32()), one.rows)
                 key = to_array([self.file.task.file.key], pa.string())
                 arrays.append(pa.chunked_array([pa.DictionaryArray.from_arrays(indices, key)]))
             if arrays:
-                table = pa.Table.from_arrays(arrays, schema=self.wanted.result)
+                table = pa.Table.from_arrays(arrays, schema=self.projection.result)
                 found.extend(table.to_batches(BATCH_ROWS))
             else:
                 found.append(_rows_without_columns(one.rows))
@@ -497,13 +499,13 @@ class _GroupReader:
                 else:
                     whole = (*whole, *together)
                 continue
-            schema = subschema(self.wanted.schema, together)
+            schema = subschema(self.projection.schema, together)
             batches = self._conform(table.to_batches(BATCH_ROWS), schema)
             kept = sparse[together[0]].kept(keep)
             read = pa.Table.from_batches(batches).filter(kept)
             columns.update(zip(together, read.columns, strict=True))
         if whole:
-            schema = subschema(self.wanted.schema, whole)
+            schema = subschema(self.projection.schema, whole)
             is_own = self.file.body is None and not self.file.task.file.is_foreign
             few = is_own and keep is not None and may_be_sparse(keep)
             # As the snapshot's types before rows are dropped: Arrow cannot filter string views, which
@@ -600,7 +602,7 @@ def _without_codes(table: pa.Table, plain: pa.Schema) -> pa.Table:
     return table.cast(pa.schema([plain.field(name) for name in table.column_names]))
 
 
-def _wanted_rows(
+def _rows_by_value(
     group: Group, batch: pa.RecordBatch, schema: Schema, live: pa.BooleanArray | None
 ) -> pa.BooleanArray:
     """The rows of `batch` that are wanted by their values; `live` are those that no position deletes."""

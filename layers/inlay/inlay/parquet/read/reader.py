@@ -37,8 +37,8 @@ from inlay.parquet.read.data_file import UNITS_IN_BUDGET, OpenFile, in_units
 from inlay.parquet.read.decode import reading_of
 from inlay.parquet.read.ranges import Objects, Unit, run, run_ahead
 from inlay.parquet.read.selection import (
+    Projection,
     RowFilter,
-    Wanted,
     narrowed,
 )
 from inlay.plan.scan import FileTask
@@ -70,25 +70,25 @@ AHEAD = Ahead()
 def read_file(
     objects: Objects,
     task: FileTask,
-    wanted: Wanted,
+    projection: Projection,
     executor: Executor,
     *,
     ahead: Ahead = AHEAD,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one task, in batches of at most `BATCH_ROWS`."""
-    return read_tasks(objects, [task], wanted, executor, ahead=ahead)
+    return read_tasks(objects, [task], projection, executor, ahead=ahead)
 
 
 def read_tasks(
     objects: Objects,
     tasks: Iterable[FileTask],
-    wanted: Wanted,
+    projection: Projection,
     executor: Executor,
     *,
     ahead: Ahead = AHEAD,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of many tasks, in the order of tasks and rows, no batch spanning two files."""
-    for _, batches in read_by_task(objects, tasks, wanted, executor, ahead=ahead):
+    for _, batches in read_by_task(objects, tasks, projection, executor, ahead=ahead):
         yield from batches
 
 
@@ -103,10 +103,10 @@ def read_positions(
 ) -> Iterator[tuple[FileTask, BitMap64]]:
     """For each task with any, the positions in its file of the live rows that its predicate and `where`
     select."""
-    wanted = Wanted(schema=schema, columns=(), where=where, position=True)
+    projection = Projection(schema=schema, columns=(), where=where, position=True)
     current: FileTask | None = None
     positions = BitMap64()
-    for task, batches in read_by_task(objects, tasks, wanted, executor, ahead=ahead):
+    for task, batches in read_by_task(objects, tasks, projection, executor, ahead=ahead):
         if task is not current:
             if current is not None and positions:
                 yield current, positions
@@ -120,18 +120,20 @@ def read_positions(
 def count_rows(
     objects: Objects,
     tasks: Iterable[FileTask],
-    wanted: Wanted,
+    projection: Projection,
     executor: Executor,
     *,
     ahead: Ahead = AHEAD,
 ) -> Iterator[tuple[FileTask, int]]:
     """For each task how many rows it has to give, by reading only what judges them. Counts of tasks by
     predicates and markers, which never change, are remembered in the cache of `objects`."""
-    wanted = replace(wanted, columns=(), fields=None, position=False, file=False, limit=None)
+    projection = replace(
+        projection, columns=(), fields=None, position=False, file=False, limit=None
+    )
     unknown: dict[str, FileTask] = {}
     for task in tasks:
-        name = _count_name(task, wanted)
-        known = objects.cache.get(name) if wanted.where is None else None
+        name = _count_name(task, projection)
+        known = objects.cache.get(name) if projection.where is None else None
         if known is None:
             unknown[name] = task
         else:
@@ -139,20 +141,22 @@ def count_rows(
     counts = dict.fromkeys(unknown, 0)
     names = {id(task): name for name, task in unknown.items()}
     for task, batches in read_by_task(
-        objects, list(unknown.values()), wanted, executor, ahead=ahead
+        objects, list(unknown.values()), projection, executor, ahead=ahead
     ):
         counts[names[id(task)]] += sum(batch.num_rows for batch in batches)
     for name, rows in counts.items():
-        if wanted.where is None:
+        if projection.where is None:
             objects.cache.put(name, rows, _COUNT_BYTES)
         yield unknown[name], rows
 
 
-def _count_name(task: FileTask, wanted: Wanted) -> str:
+def _count_name(task: FileTask, projection: Projection) -> str:
     """A name of what is counted. Keys of files and of marker objects are never used again; nor are ids, but
     a rewrite moves positions under the marker's own id."""
     markers, only = ([_named(m) for m in those] for those in (task.markers, task.only))
-    asked = repr((wanted.schema.id, markers, only, task.predicate, task.row_groups, task.by_rows))
+    asked = repr(
+        (projection.schema.id, markers, only, task.predicate, task.row_groups, task.by_rows)
+    )
     return f"{task.file.key}#count {hashlib.blake2b(asked.encode(), digest_size=16).hexdigest()}"
 
 
@@ -160,15 +164,17 @@ def _named(marker: Marker) -> tuple[object, ...]:
     return (marker.id, marker.body) if marker.is_positional else (marker.id,)
 
 
-def open_file(objects: Objects, task: FileTask, wanted: Wanted, executor: Executor) -> OpenFile:
+def open_file(
+    objects: Objects, task: FileTask, projection: Projection, executor: Executor
+) -> OpenFile:
     """The footer and the deletes of one file: one round trip."""
-    return run(data_file.open_file(objects, task, wanted), executor)
+    return run(data_file.open_file(objects, task, projection), executor)
 
 
 def read_by_task(
     objects: Objects,
     tasks: Iterable[FileTask],
-    wanted: Wanted,
+    projection: Projection,
     executor: Executor,
     *,
     ahead: Ahead = AHEAD,
@@ -177,10 +183,10 @@ def read_by_task(
     iterable as reading gets to them."""
     connections = ahead.parallel
     if isinstance(tasks, Sequence):
-        wanted = narrowed(wanted, tasks)
+        projection = narrowed(projection, tasks)
         connections = max(1, connections // max(1, len(tasks)))
-    opening = open_files(objects, tasks, wanted, executor, ahead=ahead)
-    return read_opened(opening, wanted, executor, ahead=ahead, connections=connections)
+    opening = open_files(objects, tasks, projection, executor, ahead=ahead)
+    return read_opened(opening, projection, executor, ahead=ahead, connections=connections)
 
 
 def _opening_bytes(ahead: Ahead) -> int:
@@ -191,7 +197,7 @@ def _opening_bytes(ahead: Ahead) -> int:
 def open_files(
     objects: Objects,
     tasks: Iterable[FileTask],
-    wanted: Wanted,
+    projection: Projection,
     executor: Executor,
     *,
     ahead: Ahead = AHEAD,
@@ -203,8 +209,8 @@ def open_files(
 
     def units() -> Iterator[Unit[OpenFile]]:
         for task in tasks:
-            cost = data_file.first_bytes(task, wanted, whole)
-            yield Unit(cost, data_file.open_file(objects, task, wanted, whole_bytes=whole))
+            cost = data_file.first_bytes(task, projection, whole)
+            yield Unit(cost, data_file.open_file(objects, task, projection, whole_bytes=whole))
 
     return run_ahead(
         units(), executor, budget_bytes=share, parallel=ahead.parallel, first=ahead.first
@@ -213,7 +219,7 @@ def open_files(
 
 def read_opened(
     files: Iterator[OpenFile],
-    wanted: Wanted,
+    projection: Projection,
     executor: Executor,
     *,
     ahead: Ahead = AHEAD,
@@ -224,10 +230,10 @@ def read_opened(
     def units() -> Iterator[Unit[tuple[FileTask, list[pa.RecordBatch]]]]:
         for file in files:
             pieces = in_units(
-                file, wanted, unit_bytes=ahead.unit_bytes, budget_bytes=ahead.budget_bytes
+                file, projection, unit_bytes=ahead.unit_bytes, budget_bytes=ahead.budget_bytes
             )
             for piece in pieces:
-                yield reading_of(file, piece, wanted, connections)
+                yield reading_of(file, piece, projection, connections)
 
     reading = run_ahead(
         units(),

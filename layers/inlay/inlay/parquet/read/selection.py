@@ -90,12 +90,11 @@ class PredicateFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """The columns and rows to read.
+class Projection:
+    """What to read of each task: columns, and what the rows are cut down to.
 
     `schema` is the snapshot's; `columns` are ids of its top-level fields, in the order of the result.
-    `fields` are ids of what of these is wanted, where it is not all: the rest of their structs may be left
-    out.
+    `fields` are ids of what is used of these, where it is not all: the rest of structs may be left out.
     `where` is asked besides each task's own predicate. `position` and `file` append the columns
     `_pos` (the row's place in its file, from 0) and `_file` (the file's key). `limit`: no more rows than
     that will be used, so that more need not be read. `index`: single rows will be read afterwards, so the
@@ -111,7 +110,7 @@ class Wanted:
     limit: int | None = None
     index: bool = False
 
-    def of(self, task: FileTask) -> Wanted:
+    def of(self, task: FileTask) -> Projection:
         """The same of one file: with the values of columns that stand in its partition alone."""
         schema = task.with_values(self.schema)
         return self if schema is self.schema else replace(self, schema=schema)
@@ -127,13 +126,13 @@ class Wanted:
         return pa.schema(fields)
 
 
-def narrowed(wanted: Wanted, tasks: Iterable[FileTask]) -> Wanted:
-    """`wanted` with structs cut down to what the result, a filter or a delete of `tasks` looks at."""
-    if not any(isinstance(field.type, Struct) for field in wanted.schema.fields):
-        return wanted
-    used = set(wanted.columns if wanted.fields is None else wanted.fields)
-    if wanted.where is not None:
-        used |= wanted.where.fields
+def narrowed(projection: Projection, tasks: Iterable[FileTask]) -> Projection:
+    """`projection` with structs cut down to what the result, a filter or a delete of `tasks` looks at."""
+    if not any(isinstance(field.type, Struct) for field in projection.schema.fields):
+        return projection
+    used = set(projection.columns if projection.fields is None else projection.fields)
+    if projection.where is not None:
+        used |= projection.where.fields
     predicates: dict[int, Predicate] = {}
     markers: dict[str, Marker] = {}
     for task in tasks:
@@ -141,8 +140,8 @@ def narrowed(wanted: Wanted, tasks: Iterable[FileTask]) -> Wanted:
         markers.update((marker.id, marker) for marker in (*task.markers, *task.only))
     used.update(*(field_ids(predicate) for predicate in predicates.values()))
     used.update(*(fields_of_marker(marker) for marker in markers.values()))
-    fields = tuple(_cut(field, used) for field in wanted.schema.fields)
-    return replace(wanted, schema=Schema(wanted.schema.id, fields))
+    fields = tuple(_cut(field, used) for field in projection.schema.fields)
+    return replace(projection, schema=Schema(projection.schema.id, fields))
 
 
 def _cut(field: Field, used: set[int]) -> Field:

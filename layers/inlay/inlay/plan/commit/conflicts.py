@@ -100,7 +100,7 @@ from inlay.plan.change import (
     Update,
 )
 from inlay.plan.erasure import legal_holds, validate_clean, validate_phase
-from inlay.plan.metadata.state import State, Wanted
+from inlay.plan.metadata.state import SegmentFilter, State
 from inlay.plan.pruning.compared import uncompared
 from inlay.plan.pruning.partitions import repartitioned, validate_spec
 from inlay.plan.pruning.prune import Evidence, may_match
@@ -377,12 +377,12 @@ def named_files(state: State, change: Change) -> set[str]:
     }
 
 
-def _newer_or(change: Change, resolved: int | None) -> Wanted:
+def _newer_or(change: Change, resolved: int | None) -> SegmentFilter:
     """Leaves newer than `resolved` (none, if None), and those that may hold what the change would have had
     to read."""
     reads = change.reads
 
-    def is_wanted(segment: Segment) -> bool:
+    def may_differ(segment: Segment) -> bool:
         sequence = segment.sequence or 0
         # A node is opened whatever its age: leaves from elsewhere may have been added to it.
         if resolved is not None and (segment.level > 0 or sequence > resolved):
@@ -391,7 +391,7 @@ def _newer_or(change: Change, resolved: int | None) -> Wanted:
             return False
         return reads.predicate is None or may_match(reads.predicate, segment.stats, segment.rows)
 
-    return lambda segments: [is_wanted(segment) for segment in segments]
+    return lambda segments: [may_differ(segment) for segment in segments]
 
 
 def _markers(state: State, change: Change) -> tuple[Segment, ...]:

@@ -195,11 +195,11 @@ def _opened(state: State, asked: Sequence[Request]) -> Opened:
     times = [None if r.may_be_older else r.time_us for r in asked]
     since_us = min((t for t in times if t is not None), default=0) - CLOCK_SKEW_US
 
-    def wanted(segments: Sequence[Segment]) -> list[bool]:
+    def kept(segments: Sequence[Segment]) -> list[bool]:
         return [None in times or s.last_us is None or s.last_us >= since_us for s in segments]
 
     records = state.snapshot.ledger.records
-    return open_tree(records.segments, state.contents.nodes, wanted)
+    return open_tree(records.segments, state.contents.nodes, kept)
 
 
 def _applied(state: State, leaves: Sequence[Segment], ids: set[bytes]) -> dict[bytes, LedgerRecord]:
@@ -241,31 +241,33 @@ def without_duplicates(change: Change, known: frozenset[bytes]) -> Change:
 
 
 Nodes = Mapping[str, tuple[Segment, ...]]
-Wanted = Callable[[Sequence[Segment]], Sequence[bool]]
+SegmentFilter = Callable[[Sequence[Segment]], Sequence[bool]]
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
     """Leaves in the order of the tier, nodes that are not loaded, and the number of live entries under what
-    was not wanted."""
+    was not selected."""
 
     leaves: tuple[Segment, ...]
     closed: tuple[Segment, ...]
     left_out: int = 0
 
 
-def open_tree(segments: Sequence[Segment], nodes: Nodes, wanted: Wanted | None = None) -> Opened:
-    """The leaves under these references. `wanted` filters nodes and leaves."""
+def open_tree(
+    segments: Sequence[Segment], nodes: Nodes, select: SegmentFilter | None = None
+) -> Opened:
+    """The leaves under these references. `select` chooses nodes and leaves."""
     leaves: list[Segment] = []
     closed: list[Segment] = []
     left_out = 0
 
     def keep(below: Sequence[Segment]) -> Iterator[Segment]:
         nonlocal left_out
-        for segment, is_wanted in zip(
-            below, wanted(below) if wanted else [True] * len(below), strict=True
+        for segment, is_selected in zip(
+            below, select(below) if select else [True] * len(below), strict=True
         ):
-            if is_wanted:
+            if is_selected:
                 yield segment
             else:
                 left_out += segment.live
@@ -336,19 +338,19 @@ class State:
     snapshot: Snapshot
     contents: Contents = field(default_factory=Contents)
 
-    def open_files(self, wanted: Wanted | None = None) -> Opened:
-        return open_tree(self.snapshot.files.segments, self.contents.nodes, wanted)
+    def open_files(self, select: SegmentFilter | None = None) -> Opened:
+        return open_tree(self.snapshot.files.segments, self.contents.nodes, select)
 
-    def open_markers(self, wanted: Wanted | None = None) -> Opened:
-        return open_tree(self.snapshot.markers.segments, self.contents.nodes, wanted)
+    def open_markers(self, select: SegmentFilter | None = None) -> Opened:
+        return open_tree(self.snapshot.markers.segments, self.contents.nodes, select)
 
-    def missing_files(self, wanted: Wanted | None = None) -> tuple[Segment, ...]:
-        """Nodes and leaves of file entries that are wanted and not loaded yet. Loading nodes may add
+    def missing_files(self, select: SegmentFilter | None = None) -> tuple[Segment, ...]:
+        """Nodes and leaves of file entries that are selected and not loaded yet. Loading nodes may add
         more."""
-        return _missing(self.open_files(wanted), self.contents.files)
+        return _missing(self.open_files(select), self.contents.files)
 
-    def missing_markers(self, wanted: Wanted | None = None) -> tuple[Segment, ...]:
-        return _missing(self.open_markers(wanted), self.contents.markers)
+    def missing_markers(self, select: SegmentFilter | None = None) -> tuple[Segment, ...]:
+        return _missing(self.open_markers(select), self.contents.markers)
 
     def missing_records(self) -> tuple[Segment, ...]:
         opened = open_tree(self.snapshot.ledger.records.segments, self.contents.nodes)
