@@ -44,21 +44,40 @@ def test_opening_and_filtering_a_table_with_deletes_does_not_import_pandas(tmp_p
     subprocess.run(program, check=True)
 
 
-READ_ONLY = """
+ONE_VERB = """
 import sys
+import pyarrow as pa
 import inlay
 
-inlay.open(sys.argv[1]).scan(where="id > 1").to_arrow()
-rooms = ["ops.erase", "ops.inspect", "ops.maintain", "ops.verify", "ops.write", "parquet.surgery"]
-rooms = tuple("inlay." + room for room in rooms)
+table = inlay.open(sys.argv[1])
+{verb}
+rooms = tuple("inlay." + room for room in {rooms})
 loaded = [name for name in sys.modules if name.startswith(rooms)]
 assert loaded == [], loaded
 """
+NEITHER = [
+    "format.landing",
+    "ops.erase",
+    "ops.inspect",
+    "ops.maintain",
+    "ops.schema.alter",
+    "ops.verify",
+]
+NEITHER += ["parquet.arrow.calculate", "parquet.surgery"]
 
 
-def test_a_process_that_only_reads_imports_nothing_that_writes_or_inspects(tmp_path):
+@pytest.mark.parametrize(
+    ("verb", "others"),
+    [
+        ('table.scan(where="id > 1").to_arrow()', ["ops.read.top_n", "ops.write", "parquet.write"]),
+        ('table.append(pa.table({"id": [1]}))', ["ops.read.scan", "parse"]),
+    ],
+    ids=["scan", "append"],
+)
+def test_a_process_that_only_reads_or_appends_imports_nothing_else(tmp_path, verb, others):
     inlay.create(tmp_path / "t", pa.schema([("id", pa.int64())]))
-    subprocess.run([sys.executable, "-c", READ_ONLY, str(tmp_path / "t")], check=True)
+    program = ONE_VERB.format(verb=verb, rooms=[*NEITHER, *others])
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "t")], check=True)
 
 
 # What asks only metadata: in the library, and as commands.

@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
+from inlay.format.properties import REFUSED_FOLDER
+
 
 class LandedKind(Enum):
     DATA = "data"
@@ -380,10 +382,6 @@ CONVENTIONS = (
 )
 
 _COMPILED = tuple((c, re.compile(c.pattern, re.IGNORECASE)) for c in CONVENTIONS)
-
-# Where the records of landed texts are listed that were refused one by one (`ingest.bad_lines`): hidden, so
-# that nothing reads them as data.
-REFUSED_FOLDER = "_refused"
 
 TextKind = Literal["csv", "tsv", "json"]
 _KIND_OF: dict[str, TextKind] = {

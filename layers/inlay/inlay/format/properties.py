@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from inlay.errors import InvalidRequest
-from inlay.format.landing import REFUSED_FOLDER
 from inlay.format.schema import Primitive, Schema, listed_names
+
+# Where the records of landed texts are listed that were refused one by one (`ingest.bad_lines`): hidden, so
+# that nothing reads them as data.
+REFUSED_FOLDER = "_refused"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from inlay.errors import InvalidRequest, TableNotFound
 from inlay.format.predicate import Comparison, Literal
@@ -43,7 +43,6 @@ from inlay.ops.commit.driver import (
     refuse_handed_over,
 )
 from inlay.ops.context import Context
-from inlay.ops.erase.copies import LockedCopies
 from inlay.ops.erase.finish import SweepResult, finish_erasures
 from inlay.ops.erase.signing import Signer
 from inlay.ops.maintain.expire import (
@@ -71,6 +70,9 @@ from inlay.plan.maintain.roots import (
     cutoff_with_margin,
 )
 from inlay.storage.base import DeleteFailure
+
+if TYPE_CHECKING:
+    from inlay.ops.erase.copies import LockedCopies
 
 # Keys that a dry run and a report carry; the counts are always complete.
 MAX_NAMES = 1_000

@@ -31,7 +31,6 @@ from inlay.format.expression import (
 from inlay.format.leaf_types import NUMERIC, Family, LeafName
 from inlay.format.predicate import TRUE, Like, Predicate, check_bounds, quote_like
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type
-from inlay.parse.date_format import DateFormat, pieces
 from inlay.parse.grammar import errors_in, over_many_rows, parse_text, refused, resolve
 from inlay.parse.syntax import (
     Between,
@@ -550,6 +549,8 @@ class Calculator:
 
     def strptime(self, node: Call) -> Expression:
         """A date, or a moment where the format has a time of day."""
+        from inlay.parse.date_format import DateFormat  # few conditions have a format
+
         operand = self.string(node)
         form = self.date_format(node.arguments[1], DateFormat.parse)
         kind = DATE
@@ -558,6 +559,8 @@ class Calculator:
         return Apply("strptime", (operand,), kind, (form, node.function == "TRY_STRPTIME"))
 
     def strftime(self, node: Call) -> Expression:
+        from inlay.parse.date_format import pieces
+
         operand = self.expression(node.arguments[0])
         if operand.type is not None and _name(operand) not in _CALENDAR:
             raise refused(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from inlay.errors import CorruptTable, KeyTaken, NewerFormat, RefNotFound, TableNotFound
 from inlay.format import keys
@@ -33,7 +34,6 @@ from inlay.ops.commit.driver import (
     expect_committed,
 )
 from inlay.ops.context import Context
-from inlay.ops.erase.copies import LockedCopies, copy_pass
 from inlay.ops.erase.landing import (
     Landing,
     check_landing,
@@ -108,6 +108,9 @@ from inlay.plan.maintain.roots import cutoff_with_margin
 from inlay.plan.pruning.literals import texts_of
 from inlay.plan.receipt_chain import Chain
 from inlay.storage.base import NULL_VERSION, DeleteFailure, Got, ObjectVersion, Upload
+
+if TYPE_CHECKING:
+    from inlay.ops.erase.copies import LockedCopies
 
 # Steps of one run: three phases for as many erasures as a pointer can hold, and lost races.
 MAX_STEPS = 400
@@ -550,6 +553,8 @@ class _Sweeper:
             return waits | self._another_run(due)
         after = write_pass(self.ctx, loaded, before, receipts, self.signer)
         if self.copies is not None:
+            from inlay.ops.erase.copies import copy_pass  # few keep copies elsewhere
+
             made_by, now_us = after.made_by or "", loaded.date_us
             failed = copy_pass(self.ctx, self.copies, receipts, made_by, now_us)
             if failed is not None:

@@ -18,7 +18,7 @@ from inlay.format.predicate import Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.parquet.arrow.declared import Declared
-from inlay.parquet.arrow.expression_predicate import predicate_of
+from inlay.parquet.read.selection import RowFilter
 from inlay.parse import Values, condition_of
 
 
@@ -47,7 +47,18 @@ def bound(
     """A condition to change rows by; see `inlay.parse.calculate.condition_of`. Raises `InvalidPredicate`,
     `InvalidRequest`."""
     if isinstance(where, pc.Expression):
+        from inlay.parquet.arrow.expression_predicate import predicate_of  # most give SQL
+
         return Condition(predicate_of(where, snapshot.schema))
     if is_polars(where):
         return Condition(polars_predicate(where, snapshot))
     return condition_of(where, snapshot.schema, now, values)
+
+
+def filter_of(condition: Condition) -> RowFilter | None:
+    """What is asked of rows beside the condition's predicate."""
+    if condition.calculated is None:
+        return None
+    from inlay.parquet.arrow.calculate import CalculatedFilter  # most conditions are predicates
+
+    return CalculatedFilter(condition.calculated)

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,20 +44,26 @@ from inlay.notebook import Shown
 from inlay.ops.cache import FOLDER_VARIABLE, disk_cache
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Pinned
-from inlay.ops.read.conditions import is_polars, polars_predicate
+from inlay.ops.read.conditions import filter_of, is_polars, polars_predicate
 from inlay.ops.read.plan import load_plan, matching
-from inlay.ops.read.top_n import first_rows, parse_order
-from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import column_at
-from inlay.parquet.arrow.expression import ExpressionFilter
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead, count_rows, read_by_task
-from inlay.parquet.read.selection import FILE_COLUMN, POSITION_COLUMN, Projection, subschema
+from inlay.parquet.read.selection import (
+    FILE_COLUMN,
+    POSITION_COLUMN,
+    Projection,
+    RowFilter,
+    subschema,
+)
 from inlay.parse import format_predicate, parse_condition
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, ScanPlan
+
+if TYPE_CHECKING:
+    from inlay.ops.read.top_n import OrderKey
 
 
 class ArrowStream(ABC):
@@ -254,7 +260,7 @@ class Scan(ArrowStream):
         self._evidence = Evidence.of_snapshot(state.snapshot)
         self._columns = checked_columns(columns, self._schema, hidden=_HIDDEN, paths=True)
         self._order_by = order_by
-        self._order = () if order_by is None else parse_order(order_by, self._schema)
+        self._order = () if order_by is None else _parsed(order_by, self._schema)
         self._limit = limit
         self._read_ahead_bytes = read_ahead_bytes
         self._eager = eager  # False: the reader may stop early, so reading ahead starts small
@@ -300,10 +306,12 @@ class Scan(ArrowStream):
         return plan
 
     def _may_match(self, segments: Sequence[Segment]) -> Sequence[bool]:
-        if isinstance(self._filter, ExpressionFilter):
-            known = [(self._evidence.of_reference(s), s.rows) for s in segments]
-            return self._filter.may_match(known) if known else []
-        return matching(self._predicate)(segments)
+        by_predicate = matching(self._predicate)(segments)
+        if self._filter is None or not segments:
+            return by_predicate
+        known = [(self._evidence.of_reference(s), s.rows) for s in segments]
+        by_filter = self._filter.may_match(known)
+        return [one and other for one, other in zip(by_predicate, by_filter, strict=True)]
 
     def explain(self) -> Explained:
         """What will be read, from metadata alone. `print` shows it as text."""
@@ -328,10 +336,8 @@ class Scan(ArrowStream):
         )
 
     def _where_text(self) -> str | None:
-        if isinstance(self._filter, ExpressionFilter):
-            return str(self._filter.expression)
         if self._filter is not None:
-            return self._where.text
+            return self._where.text or str(self._where.asked)
         return None if self._predicate == TRUE else format_predicate(self._predicate, self._schema)
 
     # -- rows ---------------------------------------------------------------------------------
@@ -463,6 +469,8 @@ class Scan(ArrowStream):
     def _first(
         self, tasks: Sequence[FileTask], projection: Projection, limit: int, ahead: Ahead
     ) -> Iterable[pa.RecordBatch]:
+        from inlay.ops.read.top_n import first_rows
+
         def first(of: Sequence[FileTask]) -> Iterable[pa.RecordBatch]:
             return first_rows(
                 self._objects(),
@@ -546,6 +554,12 @@ class Scan(ArrowStream):
         return f"<Scan of {self._ctx.uri}: {', '.join(self._columns)}>"
 
 
+def _parsed(order_by: str | Sequence[str], schema: Schema) -> tuple[OrderKey, ...]:
+    from inlay.ops.read.top_n import parse_order  # most scans ask for no order
+
+    return parse_order(order_by, schema)
+
+
 def _after(task: FileTask, tasks: Sequence[FileTask]) -> list[FileTask]:
     at = next(n for n, other in enumerate(tasks) if other is task)
     return list(tasks[at + 1 :])
@@ -563,7 +577,7 @@ class Where:
     what was given, in a form that asks the same of another process at another time."""
 
     predicate: Predicate
-    filter: ExpressionFilter | CalculatedFilter | None
+    filter: RowFilter | None
     asked: Predicate | Condition | pc.Expression
     text: str = ""
 
@@ -584,10 +598,10 @@ def row_filter(
     if isinstance(where, str):
         where = parse_condition(where, schema, now=now)
     if isinstance(where, Condition):
-        calculated = where.calculated
-        calculated_filter = None if calculated is None else CalculatedFilter(calculated)
-        return Where(where.predicate, calculated_filter, where, where.text)
+        return Where(where.predicate, filter_of(where), where, where.text)
     if isinstance(where, pc.Expression):
+        from inlay.parquet.arrow.expression import ExpressionFilter
+
         expression = ExpressionFilter(where, schema)
         expression.check()
         return Where(TRUE, expression, where)

@@ -44,7 +44,6 @@ from inlay.parquet.arrow.categories import (
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import open_file, read_tasks
 from inlay.parquet.read.selection import Projection, subschema
-from inlay.parquet.surgery.residue import dictionary_entries
 from inlay.plan.change import Change, SameProperty, SameSchema, SetProperties
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
@@ -102,6 +101,8 @@ def admit_file(
 ) -> LoadedTable:
     """The table with the orders of a file: those of its dictionaries, whose columns `orders` has by field
     id. Which entries rows have is not looked at. Raises `SchemaMismatch`, and as `open_file` does."""
+    from inlay.parquet.surgery.residue import dictionary_entries  # appends read no file
+
     task = FileTask(file=file, schema=loaded.snapshot.schema)
     opened = open_file(objects, task, Projection(schema=task.schema, columns=()), ctx.executor)
     fields = {leaf: field_id for field_id, leaf in orders.items()}

@@ -32,7 +32,6 @@ from inlay.ops.commit.group import archive_beside, commit_together
 from inlay.ops.context import Context
 from inlay.ops.data import reader_of, write_data
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.schema.alter import admit_columns
 from inlay.ops.schema.categories import admit_orders
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.storage.base import Location
@@ -93,6 +92,8 @@ def append(
     if before is not None:
         return before
     if Properties(loaded.snapshot.properties).adds_columns:
+        from inlay.ops.schema.alter import admit_columns  # few tables take columns from data
+
         # Only a table or batch can be inspected before it is read.
         data = data if isinstance(data, pa.Table | pa.RecordBatch) else reader_of(data)
         loaded = admit_columns(ctx, loaded, [data.schema])

@@ -43,13 +43,12 @@ from inlay.ops.commit.group import Uploads, archive_beside
 from inlay.ops.context import Context
 from inlay.ops.data import vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_file, load_matching
-from inlay.parquet.arrow.calculate import CalculatedFilter
+from inlay.ops.read.conditions import filter_of
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.pieces import distinct_rows
 from inlay.parquet.arrow.types import schema_to_arrow, to_physical
 from inlay.parquet.read.reader import read_positions
-from inlay.parquet.read.selection import RowFilter
 from inlay.plan.change import (
     AddMarkers,
     Change,
@@ -155,11 +154,6 @@ def delete_row_groups(
         )
     marker = Marker(id=ctx.new_id(), body=RowGroups(groups), file=file)
     return _commit_markers(ctx, loaded, request, lambda _: [marker])
-
-
-def filter_of(condition: Condition) -> RowFilter | None:
-    """What is asked of rows beside the condition's predicate."""
-    return None if condition.calculated is None else CalculatedFilter(condition.calculated)
 
 
 def marker_of(

@@ -21,8 +21,8 @@ from typing import Any
 import pyarrow as pa
 
 from inlay.errors import UnsupportedFile
-from inlay.format.landing import REFUSED_FOLDER, TextKind, text_kind
-from inlay.format.properties import Properties, listed
+from inlay.format.landing import TextKind, text_kind
+from inlay.format.properties import REFUSED_FOLDER, Properties, listed
 from inlay.format.schema import Schema, listed_names, unquoted
 from inlay.format.snapshot import Snapshot
 from inlay.ops.write.content import FETCHED_BYTES, Content

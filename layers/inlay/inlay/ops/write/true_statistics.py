@@ -16,7 +16,6 @@ from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.context import Context
 from inlay.ops.maintain.compact import repack
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.schema import alter as schema
 from inlay.plan.change import Request
 from inlay.plan.schema_evolution import Evolution
 
@@ -32,6 +31,8 @@ def alter(
     request: Request | None = None,
 ) -> Committed | Skipped:
     """As `ops.schema.alter`. Raises `UntrueStatistics` for adopted files only."""
+    from inlay.ops.schema import alter as schema  # a merge changes none
+
     tried = 1
     while True:  # ends: tries are bounded
         try:

@@ -31,7 +31,8 @@ from inlay.ops.context import Context
 from inlay.ops.data import write_batches
 from inlay.ops.maintain.rewrite_file import rewrite_file
 from inlay.ops.metadata.load import LoadedTable, load_matching
-from inlay.ops.write.delete import by_vectors, filter_of, marker_of
+from inlay.ops.read.conditions import filter_of
+from inlay.ops.write.delete import by_vectors, marker_of
 from inlay.parquet.arrow.assignments import assigned
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import read_tasks

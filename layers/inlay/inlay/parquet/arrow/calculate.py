@@ -65,13 +65,17 @@ class CalculatedFilter:
         return True
 
     @property
+    def prunes(self) -> bool:
+        return False  # what it implies is asked as a predicate
+
+    @property
     def fields(self) -> frozenset[int]:
         return looked_at(self.expression)
 
     def coverage(
         self, stats: Mapping[int, ColumnStats], rows: int
     ) -> Literal["none", "some", "all"]:
-        return "some"  # what it implies is tested as a predicate
+        return "some"
 
     def may_match(self, parts: Sequence[object]) -> list[bool]:
         return [True] * len(parts)

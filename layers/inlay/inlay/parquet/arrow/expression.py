@@ -66,6 +66,10 @@ class ExpressionFilter:
     def of_live_rows(self) -> bool:
         return True
 
+    @property
+    def prunes(self) -> bool:
+        return True
+
     def coverage(
         self, stats: Mapping[int, ColumnStats], rows: int
     ) -> Literal["none", "some", "all"]:

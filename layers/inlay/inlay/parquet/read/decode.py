@@ -21,7 +21,6 @@ from pyarrow.parquet.core import ParquetReader
 from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Primitive, Schema, Value
-from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.types import schema_to_arrow, to_array, to_scalar
 from inlay.parquet.footer.footer import Footer
@@ -210,8 +209,7 @@ class _GroupReader:
             deleted = group.deletes.positions
             most = self.projection.limit + (0 if deleted is None else len(deleted))
             return [(0, min(most, group.rows))] if most else None
-        # What a calculated condition implies is asked as a predicate.
-        filters = [each for each in group.filters if not isinstance(each, CalculatedFilter)]
+        filters = [each for each in group.filters if each.prunes]
         footer = self.own_footer() if filters else None
         if footer is None:
             return None

@@ -52,6 +52,11 @@ class RowFilter(Protocol):
         """Whether it may be applied to live rows only: a value of a deleted row could make it fail."""
         ...
 
+    @property
+    def prunes(self) -> bool:
+        """Whether statistics can exclude rows."""
+        ...
+
     def coverage(self, stats: Mapping[int, ColumnStats], rows: int) -> Coverage:
         """How many of `rows` rows are selected, as far as statistics alone show."""
         ...
@@ -74,6 +79,10 @@ class PredicateFilter:
     @property
     def of_live_rows(self) -> bool:
         return False
+
+    @property
+    def prunes(self) -> bool:
+        return True
 
     @property
     def fields(self) -> frozenset[int]:
