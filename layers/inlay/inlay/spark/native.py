@@ -82,10 +82,15 @@ LOCAL_BYTES = 4 * 1024 * 1024
 # Bitmaps of deleted positions, a bit for each row of a file with any, held by the driver and each executor
 # at once: 128 million rows.
 MAX_BITMAP_BYTES = 16 * 1024 * 1024
-# Up to so many files and bytes in all, each file is a frame of its own with its bitmap in the condition,
-# which costs a row less than a join. Every task is sent the bitmap of its file.
-INLINE_FILES = 4
+# Up to so many files and bytes in all, bitmaps are part of the condition, which costs a row less than a
+# join: its file is looked for in a list. Every task is sent all of them.
+INLINE_FILES = 16
 INLINE_BYTES = 1024 * 1024
+# Columns of bitmaps, one after the other, and of the number of each one's first word.
+_WORDS = "__inlay_words"
+_STARTS = "__inlay_starts"
+# A word's number that no bitmap has, with the number of any row's word added.
+_NOWHERE = -(2**30)
 # Added columns: the name of a row's file, and its position there.
 FILE = "__inlay_file"
 POSITION = "__inlay_position"
@@ -138,10 +143,14 @@ class Share:
     footers: tuple[Footer, ...]
     deleted: Deleted = Deleted()
 
-    def files(self) -> list[Share]:
-        """Each of them alone."""
+    @property
+    def rows(self) -> int:
+        return sum(task.file.rows for task in self.tasks)
+
+    def marked(self) -> list[tuple[FileTask, Footer]]:
+        """The files that have rows deleted by position."""
         pairs = zip(self.tasks, self.footers, strict=True)
-        return [Share((task,), (footer,), self.deleted) for task, footer in pairs]
+        return [pair for pair in pairs if any(m.is_positional for m in pair[0].markers)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,13 +417,9 @@ def native_frames(
 ) -> list[DataFrame]:
     """The rows of the native files for which `predicate` is TRUE; `columns` in this order. With `placed`
     two more follow: the name of a row's file (`file_name`), and the row's position in it."""
-    marked = [task for s in found.shares if s.deleted.by_position for task in s.tasks]
+    shares = _scans(found.shares)
+    marked = [task for share in shares for task, _ in share.marked()]
     is_inline = len(marked) <= INLINE_FILES and sum(map(_bitmap_bytes, marked)) <= INLINE_BYTES
-    shares = [
-        part
-        for share in found.shares
-        for part in (share.files() if is_inline and share.deleted.by_position else [share])
-    ]
     like: Any = None
     frames = []
     for share in shares:
@@ -425,6 +430,20 @@ def native_frames(
             )
         )
     return frames
+
+
+def _scans(shares: Sequence[Share]) -> list[Share]:
+    """The same files, those that differ only in that some have rows deleted by position in one scan: Spark
+    plans and compiles each scan by itself, which costs a small query more than its rows. Unless most rows
+    would be looked up in vain."""
+    scans = {share.deleted: share for share in shares}
+    for share in shares:
+        whole = scans.get(replace(share.deleted, by_position=False))
+        if share.deleted.by_position and whole is not None and whole.rows <= share.rows:
+            tasks, footers = (*share.tasks, *whole.tasks), (*share.footers, *whole.footers)
+            scans[share.deleted] = Share(tasks, footers, share.deleted)
+            del scans[whole.deleted]
+    return list(scans.values())
 
 
 def united(frames: Sequence[DataFrame]) -> DataFrame:
@@ -461,10 +480,8 @@ def _frame(
         asked = asked.add(_ROW_INDEX, "long")
     frame = _with_nullability(spark, relation, asked)
     place: list[Any] = []
-    if placed or (by_position and not is_inline):
-        place = [_name_of_file(frame).alias(FILE)]
     if by_position or placed:
-        place.append(f.col(_ROW_INDEX).alias(POSITION))
+        place = [_name_of_file(frame).alias(FILE), f.col(_ROW_INDEX).alias(POSITION)]
     if any(map(_float, looked_at)) or place:
         plan = plan_of(frame)
         output = plan.output()
@@ -483,13 +500,13 @@ def _frame(
         gone = _keys(spark, uri, root, list(files), schema, spark_schema(schema, by))
         frame = _without(frame, by, gone)
     if by_position:
-        words = _words(uri, share)
+        marked, words = [file_name(task) for task, _ in share.marked()], _words(uri, share)
         if is_inline:
-            frame = _without_bits(frame, *words, dropped=0 if placed else 1)
+            frame = _without_bits(frame, marked, words, dropped=0 if placed else 2)
         else:
-            frame = _without_positions(frame, len(looked_at), _bitmaps(spark, share, words))
+            frame = _without_positions(frame, len(looked_at), _bitmaps(spark, marked, words))
     is_as_asked = [found.id for found in looked_at] == list(columns)
-    if is_as_asked and (placed or len(place) < 2):
+    if is_as_asked and (placed or not by_position or is_inline):
         return frame
     kept = [attribute_at(frame, len(looked_at) + n) for n in range(2)] if placed else []
     return frame.select(*(f.col(quoted(names[column])) for column in columns), *kept)
@@ -535,10 +552,11 @@ def _name_of_file(frame: Any) -> Any:
 
 
 def _words(uri: str, share: Share) -> list[pa.Int64Array]:
-    """For each file the bitmap of the rows that are deleted by position."""
+    """For each marked file the bitmap of the rows that are deleted by position."""
     ctx = connect(uri)
-    footers = zip(share.tasks, share.footers, strict=True)
-    return list(ctx.map(lambda of: load_words(ctx.objects, of[0], of[1].group_rows), footers))
+    return list(
+        ctx.map(lambda of: load_words(ctx.objects, of[0], of[1].group_rows), share.marked())
+    )
 
 
 def _array(spark: Any, words: pa.Int64Array) -> Any:
@@ -567,19 +585,38 @@ def _bit(spark: Any, words: Any, position: Any) -> Any:
     return column_of(spark, shifted(*pair)).bitwiseAND(1)
 
 
-def _without_bits(frame: Any, words: pa.Int64Array, *, dropped: int) -> DataFrame:
-    """The rows whose bit is not set, without the last columns; their position is one of them: in one plan,
-    of which the analysis costs more than anything else here."""
+def _without_bits(
+    frame: Any, files: Sequence[str], words: Sequence[pa.Int64Array], *, dropped: int
+) -> DataFrame:
+    """The rows whose bit is not set, without the last columns; their file and position are the last two:
+    in one plan, of which the analysis costs more than anything else here.
+
+    Names and numbers are values beside the code that Spark makes of it, which is the same whichever files
+    have deletes: it is compiled once in a session.
+    """
     from pyspark.sql import functions as f
 
     spark, rows = frame.sparkSession, plan_of(frame)
-    is_left = _bit(spark, _array(spark, words), f.col(POSITION)) == 0
-    left = filtered(spark, is_left, rows)
+    starts = pa.array([_NOWHERE, *accumulate(map(len, words[:-1]), initial=0)], pa.int64())
+    given = [
+        expression_of(spark, _array(spark, numbers).alias(name))
+        for name, numbers in ((_WORDS, pa.concat_arrays(words)), (_STARTS, starts))
+    ]
+    # One text: each function called from here asks the JVM ten times. A file's number is from 1 on, 0 is
+    # no file of these; names are plain.
+    number = f"array_position(split('{','.join(files)}', ','), {FILE})"
+    start = f"get({_STARTS}, cast({number} AS int))"
+    word = f"get({_WORDS}, cast(shiftright({POSITION}, 6) + {start} AS int))"
+    bit = f"shiftright({word}, cast({POSITION} & 63 AS int)) & 1"
+    beside = projected(spark, rows.output().appendedAll(to_seq(spark, given)), rows)
+    left = filtered(spark, f.expr(f"coalesce({bit}, 0) = 0"), beside)
     return frame_of(spark, projected(spark, rows.output().dropRight(dropped), left))
 
 
-def _bitmaps(spark: SparkSession, share: Share, words: Sequence[pa.Int64Array]) -> DataFrame:
-    names = pa.array(map(file_name, share.tasks), pa.string())
+def _bitmaps(
+    spark: SparkSession, files: Sequence[str], words: Sequence[pa.Int64Array]
+) -> DataFrame:
+    names = pa.array(files, pa.string())
     starts = pa.array([0, *accumulate(map(len, words))], pa.int32())
     columns = [names, pa.ListArray.from_arrays(starts, pa.concat_arrays(words))]
     return spark.createDataFrame(
