@@ -72,8 +72,10 @@ def _direct(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
         fate = fate_of(error)
         request_id = getattr(context, "aws_request_id", "")
         report_failure(error, fate=fate.value, message_id=request_id)
-        if fate is MessageFate.RETRY:
-            raise
-        dead_letter(json.dumps(event), error, message_id=request_id)
-        return {"dead_letter": type(error).__name__}
+        match fate:
+            case MessageFate.RETRY:
+                raise
+            case MessageFate.DEAD_LETTER:
+                dead_letter(json.dumps(event), error, message_id=request_id)
+                return {"dead_letter": type(error).__name__}
     return dict(Counter(type(outcome).__name__.lower() for outcome in outcomes))

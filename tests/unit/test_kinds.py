@@ -145,6 +145,20 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
         },
     ),
     "SegmentKind": ("plan/change.py", {"ops/metadata/load.py"}),
+    "TextKind": ("format/landing.py", {"format/landing.py"}),
+    "DeleteMode": ("format/properties.py", {"ops/write/delete.py", "ops/write/update.py"}),
+    "NullKeys": ("ops/write/keyed_rows.py", {"ops/write/keyed_rows.py"}),
+    "Meaning": ("plan/change_records.py", {"plan/change_records.py"}),
+    "OrderKind": (
+        "plan/maintain/clustering.py",
+        {"plan/maintain/clustering.py", "ops/maintain/compact.py", "spark/cluster.py"},
+    ),
+    "UnitKind": (
+        "plan/maintain/compaction.py",
+        {"ops/inspect/advice.py", "ops/maintain/compact.py"},
+    ),
+    "ClauseKind": ("spark/dml.py", {"spark/dml.py"}),
+    "Action": ("spark/dml.py", {"spark/dml.py"}),
     "Phase": ("format/snapshot.py", {"ops/erase/finish.py", "ops/erase/request.py"}),
     "Method": ("plan/surgery.py", {"ops/maintain/rewrite_file.py"}),
     "TransformName": ("format/partition.py", {"format/partition.py", "ops/inspect/tables.py"}),
@@ -160,7 +174,10 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
     ),
     # Enumerations.
     "ErrorKind": ("errors.py", {"functions/verdict.py", "iceberg/catalog.py"}),
-    "MessageFate": ("functions/verdict.py", {"functions/messages.py"}),
+    "MessageFate": (
+        "functions/verdict.py",
+        {"functions/messages.py", "functions/ingest/handler.py"},
+    ),
     "ObjectKind": ("format/keys.py", {"plan/maintain/roots.py", "ops/hand_over.py"}),
 }
 

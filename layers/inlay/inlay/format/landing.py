@@ -25,7 +25,7 @@ import re
 from collections.abc import Container
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from typing import Literal, assert_never
 
 from inlay.format.properties import REFUSED_FOLDER
 
@@ -384,6 +384,21 @@ CONVENTIONS = (
 _COMPILED = tuple((c, re.compile(c.pattern, re.IGNORECASE)) for c in CONVENTIONS)
 
 TextKind = Literal["csv", "tsv", "json"]
+
+
+def delimiter_of(kind: TextKind) -> str | None:
+    """Between the values of a line; None where a record is no line of values."""
+    match kind:
+        case "csv":
+            return ","
+        case "tsv":
+            return "\t"
+        case "json":
+            return None
+        case _:
+            assert_never(kind)
+
+
 _KIND_OF: dict[str, TextKind] = {
     "csv": "csv",
     "tsv": "tsv",
@@ -448,7 +463,8 @@ def text_kind(path: str, formats: Container[str]) -> TextKind | None:
     if named is None:
         return None
     kind = _KIND_OF[named[1].lower()]
-    return kind if ("csv" if kind == "tsv" else kind) in formats else None
+    taken_as = "json" if delimiter_of(kind) is None else "csv"
+    return kind if taken_as in formats else None
 
 
 def lists_refused(key: str) -> bool:

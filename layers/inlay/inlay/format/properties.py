@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from inlay.errors import InvalidRequest
 from inlay.format.schema import Primitive, Schema, listed_names
@@ -91,7 +91,8 @@ CHANGE_PRESETS = (
     *("common", "debezium", "debezium-flat", "dms", "snowflake", "canal", "delta"),
     *("kafka-connect", "kafka-tombstones"),
 )
-DELETE_MODES = ("tombstone", "vector", "rewrite", "surgery")
+DeleteMode = Literal["tombstone", "vector", "rewrite", "surgery"]
+DELETE_MODES: tuple[DeleteMode, ...] = get_args(DeleteMode)
 
 PROPERTIES = {
     p.name: p

@@ -18,11 +18,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile
+from inlay.format.landing import TextKind, delimiter_of
 from inlay.format.schema import Schema
 from inlay.ops.write.folders import check_folders
 from inlay.parquet.arrow.pieces import narrow, pieces
@@ -44,19 +45,20 @@ PLAIN = TextFormat()
 # Standard input, or output.
 STANDARD = "-"
 
-_FORMATS = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
+FileKind = TextKind | Literal["parquet", "arrow"]
+# By what a file's name ends in, or as it is said.
+_KIND_OF: dict[str, FileKind] = {
+    "parquet": "parquet",
+    "pq": "parquet",
+    "csv": "csv",
+    "tsv": "tsv",
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+    "arrow": "arrow",
+    "feather": "arrow",
+    "ipc": "arrow",
 }
-_NAMES = {"jsonl": "json", "ndjson": "json", "pq": "parquet", "feather": "arrow", "ipc": "arrow"}
 FORMATS = ("parquet", "csv", "tsv", "json", "jsonl", "arrow")
 _COMPRESSED = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 _READ = (
@@ -255,36 +257,31 @@ def read_file(
 
 def _reader(
     path: str,
-    kind: str,
+    kind: FileKind,
     opened: Callable[[], Any],
     schema: pa.Schema,
     text: TextFormat,
     even: bool,
     records: Callable[[], RecordShape] | None,
 ) -> pa.RecordBatchReader:
-    match kind:
-        case "csv" | "tsv":
-            file = CsvFile(path, opened, text, _delimiter(kind), schema.names)
-            _check_delimited(file, path, schema)
-            return file.reader(schema)
-        case "json":
-            if records is not None:
-                shape = records()
-                objects = JsonFile(path, opened, text, shape=shape)
-                shape.check_even(path)
-                return objects.reader(schema)
-            objects = JsonFile(path, opened, text)
-            if even:
-                objects.check_even()
-            return objects.reader(schema)
-        case "arrow":
-            return _read_arrow(opened())
-        case _:  # `_source` knows no other format than Parquet
-            return _read_parquet(opened())
-
-
-def _delimiter(kind: str) -> str:
-    return "\t" if kind == "tsv" else ","
+    if kind == "parquet":
+        return _read_parquet(opened())
+    if kind == "arrow":
+        return _read_arrow(opened())
+    delimiter = delimiter_of(kind)
+    if delimiter is not None:
+        file = CsvFile(path, opened, text, delimiter, schema.names)
+        _check_delimited(file, path, schema)
+        return file.reader(schema)
+    if records is not None:
+        shape = records()
+        objects = JsonFile(path, opened, text, shape=shape)
+        shape.check_even(path)
+        return objects.reader(schema)
+    objects = JsonFile(path, opened, text)
+    if even:
+        objects.check_even()
+    return objects.reader(schema)
 
 
 def _check_delimited(file: CsvFile, path: str, schema: pa.Schema) -> None:
@@ -301,22 +298,22 @@ def read_schema(path: str, text: TextFormat = PLAIN) -> Inferred:
     kind, opened = _source(path, text)
     dates: tuple[str, ...] = ()
     with _reading(path):
-        match kind:
-            case "csv" | "tsv":
-                delimited = CsvFile(path, opened, text, _delimiter(kind))
-                hint = delimited.hint(())
-                if hint:
-                    raise UnreadableFile(f"{path} has one column only", next_step=hint)
-                columns, rows = delimited.infer()
-                dates = delimited.dates
-            case "json":
-                objects = JsonFile(path, opened, text)
-                columns, rows = objects.infer()
-                dates = objects.dates
-            case "arrow":
-                return Inferred(_read_arrow(opened()).schema)
-            case _:  # `_source` knows no other format than Parquet
-                return Inferred(_parquet_file(opened()).schema_arrow)
+        if kind == "parquet":
+            return Inferred(_parquet_file(opened()).schema_arrow)
+        if kind == "arrow":
+            return Inferred(_read_arrow(opened()).schema)
+        delimiter = delimiter_of(kind)
+        if delimiter is None:
+            objects = JsonFile(path, opened, text)
+            columns, rows = objects.infer()
+            dates = objects.dates
+        else:
+            delimited = CsvFile(path, opened, text, delimiter)
+            hint = delimited.hint(())
+            if hint:
+                raise UnreadableFile(f"{path} has one column only", next_step=hint)
+            columns, rows = delimited.infer()
+            dates = delimited.dates
     if not columns:
         raise InvalidRequest(
             f"{path} has no column to infer a type from",
@@ -348,7 +345,7 @@ def _said(error: OSError) -> str:
 # -- bytes ----------------------------------------------------------------------------------------
 
 
-def _source(path: str, text: TextFormat) -> tuple[str, Callable[[], Any]]:
+def _source(path: str, text: TextFormat) -> tuple[FileKind, Callable[[], Any]]:
     """The format of a file, and how its bytes are opened, from the start each time."""
     if path == STANDARD:
         if sys.stdin is None:
@@ -360,8 +357,8 @@ def _source(path: str, text: TextFormat) -> tuple[str, Callable[[], Any]]:
         )
     if Path(path).is_dir():
         raise InvalidRequest(f"{path} is a folder", next_step="Name the files in it")
-    kind = _named(text.format) or _FORMATS.get(_bare(path).suffix.lower(), "")
-    if not kind:
+    kind = _kind_of(path, text)
+    if kind is None:
         raise InvalidRequest(f"cannot determine the format of {path}", next_step=_READ)
     if not Path(path).is_file() and Path(path).exists():  # a pipe, such as the shell's <(…)
         with _reading(path), Path(path).open("rb") as pipe:
@@ -372,7 +369,7 @@ def _source(path: str, text: TextFormat) -> tuple[str, Callable[[], Any]]:
     return kind, lambda: _decompressed(lambda: pa.OSFile(named), kind, path)
 
 
-def _spooled(source: IO[bytes], kind: str, path: str) -> tuple[str, Callable[[], Any]]:
+def _spooled(source: IO[bytes], kind: FileKind, path: str) -> tuple[FileKind, Callable[[], Any]]:
     """What can be read once only, kept so that it can be read again."""
     spooled = tempfile.SpooledTemporaryFile(max_size=_SPOOLED)  # noqa: SIM115 - lives as long as its readers
     while chunk := source.read(1 << 20):
@@ -407,14 +404,18 @@ class _Kept(io.RawIOBase):
         return self._file.tell()
 
 
-def _named(given: str | None) -> str | None:
+def _kind_of(path: str, text: TextFormat) -> FileKind | None:
+    return _named(text.format) or _KIND_OF.get(_bare(path).suffix.lower().removeprefix("."))
+
+
+def _named(given: str | None) -> FileKind | None:
     if given is None:
         return None
-    if given not in FORMATS and given not in _NAMES:
+    if given not in _KIND_OF:
         raise InvalidRequest(
             f"there is no format {given[:50]!r}", next_step=f"It is one of {', '.join(FORMATS)}"
         )
-    return _NAMES.get(given, given)
+    return _KIND_OF[given]
 
 
 def _bare(path: str) -> Path:
@@ -423,7 +424,7 @@ def _bare(path: str) -> Path:
     return bare.with_suffix("") if bare.suffix.lower() in _COMPRESSED else bare
 
 
-def _decompressed(opened: Callable[[], Any], kind: str, path: str) -> Any:
+def _decompressed(opened: Callable[[], Any], kind: FileKind, path: str) -> Any:
     """By what the content begins with, not by its name."""
     with opened() as probe:
         magic = probe.read(4)
@@ -464,9 +465,9 @@ def _read_arrow(source: Any) -> pa.RecordBatchReader:
 def write_file(reader: pa.RecordBatchReader, path: str, text: TextFormat = PLAIN) -> int:
     """Write all rows to a local file; returns how many. What ends before leaves no file."""
     text.check()
-    kind = _named(text.format) or _FORMATS.get(_bare(path).suffix.lower(), "")
+    kind = _kind_of(path, text)
     codec = _COMPRESSED.get(Path(path).suffix.lower())
-    if kind not in ("parquet", "csv", "tsv", "json") or (codec and kind == "parquet"):
+    if kind is None or kind == "arrow" or (codec and kind == "parquet"):
         raise InvalidRequest(f"cannot determine the format of {path}", next_step=_WRITE)
     if Path(path).is_dir():
         raise InvalidRequest(f"{path} is a folder", next_step="Name a file in it")
@@ -478,9 +479,10 @@ def write_file(reader: pa.RecordBatchReader, path: str, text: TextFormat = PLAIN
             # Not a TextIOWrapper: it believes that a compressed stream has a beginning already, without a
             # mark.
             with codecs.getwriter(text.encoding)(io.BufferedWriter(raw)) as sink:
-                if kind == "json":
+                delimiter = delimiter_of(kind)
+                if delimiter is None:
                     return write_json(reader, sink)
-                return write_csv(reader, sink, text, delimiter=_delimiter(kind))
+                return write_csv(reader, sink, text, delimiter=delimiter)
     except UnicodeEncodeError as error:
         raise InvalidRequest(
             f"cannot write {path}: {text.encoding} lacks a character of the rows",

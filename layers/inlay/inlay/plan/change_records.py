@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, assert_never, get_args
 
 from inlay.errors import InvalidRequest
 from inlay.format.schema import Value
@@ -30,6 +30,21 @@ from inlay.format.values import is_nan
 # What a record does. "before": the row as it was before an update, of which the producer sends the new row
 # in a record of its own; it says nothing that counts.
 Meaning = Literal["row", "delete", "before"]
+MEANINGS: tuple[Meaning, ...] = get_args(Meaning)
+
+
+def deletes_row(meaning: Meaning) -> bool | None:
+    """Whether a record deletes the row of its key, or gives it; None: neither."""
+    match meaning:
+        case "row":
+            return False
+        case "delete":
+            return True
+        case "before":
+            return None
+        case _:
+            assert_never(meaning)
+
 
 # The rank of a record: comparable with those of the same order columns.
 Rank = tuple[Any, ...]

@@ -252,7 +252,7 @@ def plan_scan(
                 hits.append(marker)
         else:
             rest: Predicate = TRUE
-            if covered == "some" or sure is not believed:
+            if covered != "all" or sure is not believed:
                 rest = residual(predicate, sure, entry.rows)
             task = FileTask(
                 file=entry,

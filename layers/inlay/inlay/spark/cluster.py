@@ -17,7 +17,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 import pyarrow as pa
 
@@ -215,12 +215,16 @@ def _write(
     snapshot = loaded.snapshot
     rows = _rows(spark, uri, loaded, tasks)
     by = [_PARTITION] if snapshot.spec.fields else []
-    if order is not None and order.kind == "sort":
-        by += map(_name, order.columns)
-    elif order is not None:
-        by.append(_KEY)
-        few = _rows(spark, uri, loaded, tasks, order.columns)
-        rows = rows.withColumn(_KEY, _morton(few, order, sum(t.file.rows for t in tasks)))
+    if order is not None:
+        match order.kind:
+            case "sort":
+                by += map(_name, order.columns)
+            case "zorder":
+                by.append(_KEY)
+                few = _rows(spark, uri, loaded, tasks, order.columns)
+                rows = rows.withColumn(_KEY, _morton(few, order, sum(t.file.rows for t in tasks)))
+            case _:
+                assert_never(order.kind)
     target = Properties(snapshot.properties).number("write.target_file_bytes")
     files = max(1, -(-sum(t.file.size for t in tasks) // target))
     ordered = rows.repartitionByRange(files, *by).sortWithinPartitions(*by)

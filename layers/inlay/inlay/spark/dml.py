@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -88,8 +88,7 @@ _SOURCE = "__inlay_source"
 _CLAUSE = "__inlay_clause"
 
 ClauseKind = Literal["matched", "not matched", "not matched by source"]
-# "keep": the source has a row that matches, and no clause applies to it; only counted.
-Action = Literal["update", "delete", "insert", "keep"]
+Action = Literal["update", "delete", "insert"]
 Values = Mapping[str, "str | Column"]
 
 
@@ -101,6 +100,34 @@ class _Clause:
     action: Action
     condition: Any = None
     values: Values | None = None
+
+    @property
+    def writes(self) -> bool:
+        match self.action:
+            case "update" | "insert":
+                return True
+            case "delete":
+                return False
+            case _:
+                assert_never(self.action)
+
+    @property
+    def unmatched(self) -> tuple[bool, bool]:
+        """Whether it is about rows without a match: of the source, of the table."""
+        match self.kind:
+            case "matched":
+                return False, False
+            case "not matched":
+                return True, False
+            case "not matched by source":
+                return False, True
+            case _:
+                assert_never(self.kind)
+
+
+def _unmatched(clauses: Sequence[_Clause]) -> tuple[bool, bool]:
+    """Whether some clause is about rows without a match: of the source, of the table."""
+    return any(c.unmatched[0] for c in clauses), any(c.unmatched[1] for c in clauses)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +313,7 @@ class InlayTable(NamesTheWay):
         # The table without its rows: Spark analyses conditions on it.
         empty = self._spark.createDataFrame([], _placed(schema))
         empty = empty if self._alias is None else empty.alias(self._alias)
-        own = [c.condition for c in clauses if c.kind == "not matched by source"]
+        own = [c.condition for c in clauses if c.unmatched[1]]
         alone: Predicate = FALSE
         if any(found is None for found in own):
             alone = TRUE
@@ -413,37 +440,35 @@ def _actions(
     spark: Any = target.sparkSession
     rows = target
     if source is not None:
-        kinds = {clause.kind for clause in clauses}
         how = {
             (False, False): "inner",
             (True, False): "right",
             (False, True): "left",
             (True, True): "full",
-        }["not matched" in kinds, "not matched by source" in kinds]
+        }[_unmatched(clauses)]
         on = f.expr(condition) if isinstance(condition, str) else condition
         # Columns are added to the joined rows only, so that they cannot clash with names of either side.
         rows = target.join(source.select("*", f.lit(True).alias(_SOURCE)), on, how)
     has_target = f.col(FILE).isNotNull()
     has_source = f.lit(False) if source is None else f.col(_SOURCE).isNotNull()
-    of_kind = {
-        "matched": has_target & has_source,
-        "not matched": ~has_target,
-        "not matched by source": ~has_source,
+    of_kind: dict[tuple[bool, bool], tuple[Any, Any]] = {
+        (False, False): (rows, has_target & has_source),
+        (True, False): (source, ~has_target),
+        (False, True): (target, ~has_source),
     }
-    sides = {"matched": rows, "not matched": source, "not matched by source": target}
     asked = spark_schema(schema)
     assigning = _Assigning(target, source, schema, strict)
     chosen: Any = f
     assigned: list[Mapping[str, _Value]] = []
     for number, clause in enumerate(clauses):
-        applies, given = assigning.by(clause, sides[clause.kind], values[number])
-        own = of_kind[clause.kind]
+        side, own = of_kind[clause.unmatched]
+        applies, given = assigning.by(clause, side, values[number])
         chosen = chosen.when(own if applies is None else own & applies, f.lit(number))
         assigned.append(given)
     is_sole = len(clauses) == 1
     if strict and source is not None and not _only_deletes(clauses):
         # Whichever clause applies, two rows of the source for one of the table are one too many.
-        chosen = chosen.when(of_kind["matched"], f.lit(len(clauses)))
+        chosen = chosen.when(has_target & has_source, f.lit(len(clauses)))
         is_sole = False
     which = expression_of(spark, chosen.otherwise(f.lit(None)).cast("int").alias(_CLAUSE))
     plan = plan_of(rows)
@@ -486,8 +511,15 @@ class _Assigning:
         named = {} if given is None else given
         found = resolved(side, list(map(_column, [*named.values(), *own])))
         applies = column_of(side.sparkSession, found.pop()) if own else None
-        if clause.action == "delete":
-            return applies, {}
+        match clause.action:
+            case "delete":
+                return applies, {}
+            case "update":
+                others = self._kept
+            case "insert":
+                others = self._defaults
+            case _:
+                assert_never(clause.action)
         if given is None:
             values = self._alike
         else:
@@ -495,7 +527,6 @@ class _Assigning:
         if self._strict:
             for name, value in values.items():
                 check_stored(side.sparkSession, value.expression, self._asked[name].dataType, name)
-        others = self._kept if clause.action == "update" else self._defaults
         return applies, {**others, **values}
 
     @cached_property
@@ -564,8 +595,7 @@ def _is_looked_up(
 ) -> bool:
     """Whether most rows of the table are better left out before the join: those without a match do not
     count, those of the source do, and Spark takes the source for small."""
-    kinds = {clause.kind for clause in clauses}
-    if "not matched" not in kinds or "not matched by source" in kinds:
+    if _unmatched(clauses) != (True, False):
         return False
     if sum(task.file.size for task in tasks) < LOOKUP_BYTES:
         return False
@@ -587,10 +617,10 @@ def _is_by_name(expression: Any) -> bool:
 
 def _only_deletes(clauses: Sequence[_Clause]) -> bool:
     """Whether it makes no difference how often a row is matched."""
-    matched = [c for c in clauses if c.kind == "matched"]
+    matched = [c for c in clauses if not any(c.unmatched)]
     # A Column compares to a Column.
     return not matched or (
-        len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None
+        len(matched) == 1 and not matched[0].writes and matched[0].condition is None
     )
 
 
@@ -603,7 +633,7 @@ def assigned_as(value: Any, kind: DataType, spark: Any) -> Any:
 
 def _values(clause: _Clause, schema: Schema, alias: str | None) -> dict[str, Any] | None:
     """The values that a clause gives to the table's columns; None for all columns of the source."""
-    if clause.action == "delete":
+    if not clause.writes:
         return {}
     if clause.values is None:
         return None
@@ -660,8 +690,8 @@ def _write(
     clauses: Sequence[_Clause],
     named: Mapping[str, str],
 ) -> list[_Part]:
-    actions = (*(clause.action for clause in clauses), "keep")
-    write = partial(_write_part, uri, without_entries(loaded), actions)
+    writing = [number for number, clause in enumerate(clauses) if clause.writes]
+    write = partial(_write_part, uri, without_entries(loaded), writing, len(clauses))
     # Partitions large enough for a file, however few rows the join returns.
     parts = collect_pickled(rows.hint("rebalance"), write)
     return [
@@ -729,19 +759,27 @@ def _result(
     read_files: int,
     change: Change,
 ) -> DmlResult:
-    counts = {"update": 0, "delete": 0, "insert": 0}
-    for part in parts:
-        for number, rows in part.counts.items():
-            if number < len(clauses):  # not those that were only matched
-                counts[clauses[number].action] += rows
+    updated = inserted = 0
+    counts = (item for part in parts for item in part.counts.items())
+    for number, rows in counts:
+        if number >= len(clauses):  # those that were only matched
+            continue
+        match clauses[number].action:
+            case "update":
+                updated += rows
+            case "insert":
+                inserted += rows
+            case "delete":  # rows, and not matches: several rows of the source may delete one
+                pass
+            case _:
+                assert_never(clauses[number].action)
     return DmlResult(
         committed=False,
         version=version,
         read_files=read_files,
-        updated=counts["update"],
-        # Rows, and not matches: several rows of the source may delete one.
-        deleted=(change.deleted_rows or 0) - counts["update"],
-        inserted=counts["insert"],
+        updated=updated,
+        deleted=(change.deleted_rows or 0) - updated,
+        inserted=inserted,
     )
 
 
@@ -779,14 +817,17 @@ def _read_part(
 
 
 def _write_part(
-    uri: str, loaded: LoadedTable, actions: Sequence[Action], batches: Iterator[pa.RecordBatch]
+    uri: str,
+    loaded: LoadedTable,
+    writing: Sequence[int],
+    keep: int,
+    batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Writes a task's new rows, and records the positions of the rows that they replace."""
+    """Writes a task's new rows, those of the clauses `writing`, and records the positions of the rows that
+    they replace. `keep`: a row of the source matches, and no clause applies to it."""
     ctx = connect(uri)
     schema = loaded.snapshot.schema
-    writing = [n for n, action in enumerate(actions) if action in ("update", "insert")]
     written = pa.array(writing, pa.int32())
-    keep = pa.scalar(actions.index("keep"), pa.int32())
     gone: dict[str, BitMap64] = {}
     kept: dict[str, BitMap64] = {}
     counts: dict[int, int] = {}
@@ -798,7 +839,7 @@ def _write_part(
             clause, file, position = batch.columns[:3]
             for row in pc.value_counts(clause).to_pylist():
                 counts[row["values"]] = counts.get(row["values"], 0) + row["counts"]
-            is_kept = pc.equal(clause, keep)
+            is_kept = pc.equal(clause, pa.scalar(keep, pa.int32()))
             for key in pc.unique(file.drop_null()).to_pylist():
                 of_file = pc.equal(file, key)
                 for found, chosen in ((kept, is_kept), (gone, pc.invert(is_kept))):

@@ -80,6 +80,7 @@ from inlay.spark.change_records import (
     operations_in,
     spelled_in,
     unpacked,
+    which,
 )
 from inlay.spark.conditions import check_names, quoted
 from inlay.spark.connect import bound, check_writable, connect, without_entries
@@ -583,9 +584,8 @@ def newest(marked: DataFrame, records: Records) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    flagged = marked.where(f.col(MEANING) != "before").withColumn(
-        DELETED, f.col(MEANING) == "delete"
-    )
+    gone = which(delete=True)
+    flagged = marked.where(which(delete=False) | gone).withColumn(DELETED, gone)
     latest = Window.partitionBy(*map(quoted, records.keys)).orderBy(
         *(f.col(quoted(name)).desc_nulls_last() for name in records.order),
         f.col(DELETED).desc(),

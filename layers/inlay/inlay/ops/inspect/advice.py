@@ -10,6 +10,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile
@@ -20,7 +21,7 @@ from inlay.ops.inspect.layout import Axis
 from inlay.parse import format_predicate
 from inlay.parse.grammar import quote_path
 from inlay.plan.maintain.clustering import order_of
-from inlay.plan.maintain.compaction import CompactionPlan, plan_compaction
+from inlay.plan.maintain.compaction import CompactionPlan, CompactionUnit, plan_compaction
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.scan import ScanPlan
@@ -151,6 +152,20 @@ def plan_or_nothing(state: State) -> CompactionPlan:
         return CompactionPlan(())
 
 
+def _files_after(unit: CompactionUnit, target_bytes: int) -> tuple[int, int]:
+    """The files that a unit leaves, and how many of these a lookup opens."""
+    files = min(max(1, round(unit.bytes / target_bytes)), len(unit.inputs))
+    match unit.kind:
+        case "drop":
+            return 0, 0
+        case "pack" | "fold":
+            return files, files
+        case "cluster":  # rows that were in many files are in one
+            return files, 1
+        case _:
+            assert_never(unit.kind)
+
+
 def plan_care(
     state: State,
     plan: CompactionPlan,
@@ -162,8 +177,7 @@ def plan_care(
     works: dict[str, Work] = {}
     saved = 0
     for unit in plan.units:
-        after = 0 if unit.kind == "drop" else max(1, round(unit.bytes / target))
-        after = min(after, len(unit.inputs))
+        after, opened = _files_after(unit, target)
         now = works.get(
             unit.kind, Work(kind=unit.kind, units=0, files=0, bytes=0, rows=0, files_after=0)
         )
@@ -176,8 +190,7 @@ def plan_care(
             files_after=now.files_after + after,
         )
         hit = 0 if read is None else sum(key in read for key in unit.inputs)
-        # Packed neighbours are opened as one; clustered rows are in one file in place of many.
-        saved += max(0, hit - (1 if unit.kind == "cluster" else after))
+        saved += max(0, hit - opened)
     replaced = sum(w.files - w.files_after for w in works.values())
     return Maintenance(
         works=tuple(works.values()),

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -70,14 +71,17 @@ def in_order(
     del held
     by_id = {field.id: field.name for field in schema.fields}
     names = [by_id[column] for column in order.columns]
-    if order.kind == "sort":
-        # By place: Arrow reads a name that begins with a dot as a path.
-        places = [table.schema.get_field_index(name) for name in names]
-        found = pc.sort_indices(table, sort_keys=[(place, "ascending") for place in places])
-    else:
-        found = pc.sort_indices(morton(table.select(names)))
+    match order.kind:
+        case "sort":
+            # By place: Arrow reads a name that begins with a dot as a path.
+            places = [table.schema.get_field_index(name) for name in names]
+            indices = pc.sort_indices(table, sort_keys=[(place, "ascending") for place in places])
+        case "zorder":
+            indices = pc.sort_indices(morton(table.select(names)))
+        case _:
+            assert_never(order.kind)
     # In parts: the whole sorted table would exist twice.
-    yield from take_rows(table, found, at_a_time=BATCH_ROWS)
+    yield from take_rows(table, indices, at_a_time=BATCH_ROWS)
 
 
 def morton(columns: pa.Table) -> pa.UInt64Array:
@@ -319,25 +323,29 @@ def carry_out(ctx: Context, loaded: LoadedTable, unit: CompactionUnit, layout: L
     inputs = set(unit.inputs)
     entries = [f for f in loaded.state.files() if f.key in inputs]
     tasks = live_tasks(loaded.state, entries, loaded.state.markers())
-    if unit.kind in ("drop", "fold"):
-        work = FileWork(tasks.get(unit.inputs[0]), entries[0])
-        return carry_out_file(ctx, loaded, work)[1]
+    match unit.kind:
+        case "drop" | "fold":
+            work = FileWork(tasks.get(unit.inputs[0]), entries[0])
+            return carry_out_file(ctx, loaded, work)[1]
+        case "pack":
+            order = None
+            clusters = {f.cluster for f in entries}
+            cluster = clusters.pop() if len(clusters) == 1 else None
+        case "cluster":
+            order = order_of(loaded.snapshot)
+            if order is None:
+                raise ConcurrentChange("clustering was switched off meanwhile", table=ctx.uri)
+            # The rows are in order across files: sorting within a file would undo a z-order.
+            layout = replace(layout, sort_by=() if order.interleaves else order.columns)
+            cluster = ctx.random.getrandbits(31)
+        case _:
+            assert_never(unit.kind)
     # In the order of the plan: neighbours by sort column stay neighbours.
     ordered = [tasks[key] for key in unit.inputs if key in tasks]
     schema = loaded.snapshot.schema
     projection = Projection(schema=schema, columns=tuple(f.id for f in schema.fields))
     rows = _Counted(read_tasks(ctx.objects, ordered, projection, ctx.executor))
-    batches: Iterable[pa.RecordBatch] = rows
-    clusters = {f.cluster for f in entries}
-    cluster = clusters.pop() if len(clusters) == 1 else None
-    if unit.kind == "cluster":
-        order = order_of(loaded.snapshot)
-        if order is None:
-            raise ConcurrentChange("clustering was switched off meanwhile", table=ctx.uri)
-        batches = in_order(rows, order, schema)
-        # The rows are in order across files: sorting within a file would undo a z-order.
-        layout = replace(layout, sort_by=order.columns if order.kind == "sort" else ())
-        cluster = ctx.random.getrandbits(31)
+    batches = rows if order is None else in_order(rows, order, schema)
     target = target_of(ctx, loaded.date_us)
     try:
         outputs = tuple(

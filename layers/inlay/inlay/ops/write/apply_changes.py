@@ -56,6 +56,7 @@ from inlay.ops.write.keyed_rows import (
     Keys,
     NullKeys,
     check_nulls,
+    equates_nulls,
     given_columns,
     key_names,
     keys_predicate,
@@ -210,7 +211,7 @@ def apply_changes(
         return Applied(Skipped(loaded))
     named = _Named(request, events, landed_us)
     outcome = commit_planned(ctx, loaded, partial(_plan, ctx, loaded, batch, named))
-    if isinstance(outcome, Committed) and batch.nulls == "distinct":
+    if isinstance(outcome, Committed) and not equates_nulls(batch.nulls):
         outcome = replace(outcome, note=note_of_nulls(batch.rows.select(list(batch.names))))
     return Applied(outcome, batch.counts)
 
@@ -228,10 +229,9 @@ def _without_operations(
         only_asked = asked.difference(schema.names)
         return records.select([n for n in records.column_names if n not in only_asked]), gone
     records = unpacked(records, operations, schema.names)
-    masks = classify(records, operations, table=ctx.uri)
-    gone = masks["delete"]
-    kept = pc.invert(masks["before"])
-    check_known(records.filter(masks["row"]), operations, table=ctx.uri)
+    rows, gone = classify(records, operations, table=ctx.uri)
+    kept = pc.or_(rows, gone)
+    check_known(records.filter(rows), operations, table=ctx.uri)
     own = operations.columns.difference(schema.names)
     columns = [name for name in records.column_names if name not in own]
     gone = gone if isinstance(gone, pa.ChunkedArray) else pa.chunked_array([gone])

@@ -17,6 +17,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,7 +28,7 @@ from inlay.format import keys as object_keys
 from inlay.format.entry import DataFile, KeyRange, Keys, Marker, RowGroups, Where
 from inlay.format.expression import Condition
 from inlay.format.predicate import And, Comparison, In, Predicate, predicate_to_json
-from inlay.format.properties import Properties
+from inlay.format.properties import DELETE_MODES, DeleteMode, Properties
 from inlay.format.schema import Field, Primitive, Schema, Value
 from inlay.ops.commit.driver import (
     Committed,
@@ -62,6 +63,7 @@ from inlay.plan.change import (
 )
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import marker_may_hit, plan_scan
+from inlay.plan.surgery import Strategy
 
 # A marker is in the pointer at every commit until it rolls: at most 10 KB (docs/FORMAT.md, section 8).
 MAX_PREDICATE_BYTES = 8 * 1024
@@ -87,9 +89,7 @@ def delete(
     condition = condition if isinstance(condition, Condition) else Condition(condition)
     predicate = condition.predicate
     loaded = recent_base(ctx, base)
-    chosen = mode or Properties(loaded.snapshot.properties).text("delete.mode")
-    if chosen == "tombstone" and condition.calculated is not None:
-        chosen = "vector"
+    chosen = mode_of(loaded, condition, mode, "delete.mode")
     if loaded is base and (file is not None or chosen != "tombstone"):
         loaded = current_base(ctx, base)
     loaded, before = already_applied(ctx, loaded, request)
@@ -103,11 +103,31 @@ def delete(
                 next_step="`t.inspect.files()` lists the live files; a rewrite may have replaced it",
                 table=ctx.uri,
             )
-    if chosen == "tombstone":
-        marker = marker_of(ctx, loaded, predicate, file=file)
-        return _commit_markers(ctx, loaded, request, lambda _: [marker])
-    by_rows = _RowDelete(ctx, condition, chosen, file, request)
+    strategy: Strategy | None = None
+    match chosen:
+        case "tombstone":
+            marker = marker_of(ctx, loaded, predicate, file=file)
+            return _commit_markers(ctx, loaded, request, lambda _: [marker])
+        case "vector":
+            pass
+        case "surgery" | "rewrite":
+            strategy = chosen
+        case _:
+            assert_never(chosen)
+    by_rows = _RowDelete(ctx, condition, strategy, file, request)
     return commit_planned(ctx, loaded, by_rows.plan)
+
+
+def mode_of(loaded: LoadedTable, condition: Condition, given: str | None, name: str) -> DeleteMode:
+    """The mode that is `given`, or the table's property `name`. A condition that calculates cannot be kept:
+    the rows that it finds are marked."""
+    text = given or Properties(loaded.snapshot.properties).text(name)
+    mode = next((mode for mode in DELETE_MODES if mode == text), None)
+    if mode is None:
+        raise InvalidRequest(
+            f"unknown mode {text!r}", next_step=f"It is one of {', '.join(DELETE_MODES)}"
+        )
+    return "vector" if mode == "tombstone" and condition.calculated is not None else mode
 
 
 def delete_keys(
@@ -367,12 +387,12 @@ class _Made:
 
 @dataclass(slots=True)
 class _RowDelete:
-    """One delete by position. Kept over rebases: what was written for a file is used again; only
-    replacements of replaced files are new."""
+    """One delete by position: marked by vectors, or removed from the files by a `strategy`. Kept over
+    rebases: what was written for a file is used again; only replacements of replaced files are new."""
 
     ctx: Context
     condition: Condition
-    mode: str
+    strategy: Strategy | None
     file: str | None
     request: Request | None
     made: dict[str, _Made] = field(default_factory=dict)
@@ -403,7 +423,7 @@ class _RowDelete:
             deleted_rows=sum(map(len, positions.values())),
             requires=requires,
         )
-        if self.mode == "vector":
+        if self.strategy is None:
             with archive_beside(ctx, loaded, 0) as uploads:
                 updates = by_vectors(uploads.ctx, loaded, positions)
             return Planned(replace(change, updates=updates), uploads.base)
@@ -424,7 +444,7 @@ class _RowDelete:
                     live[key],
                     hits,
                     extra_deleted=hit,
-                    strategy="surgery" if self.mode == "surgery" else "rewrite",
+                    strategy=self.strategy,
                 )
                 self.made[key] = _Made(unit, live[key], own, loaded.date_us)
         used = [self.made[key] for key in positions]

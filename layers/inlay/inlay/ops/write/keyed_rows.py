@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, assert_never, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,13 +38,25 @@ from inlay.plan.scan import plan_scan
 LISTED_KEYS = 1000
 # Whether a NULL in a key equals another one, and so a key of it is replaced.
 NullKeys = Literal["distinct", "equal"]
+
 # Keys with a NULL of one write: they are conditions, which the pointer holds until it rolls.
 MAX_LISTED_KEYS = 400
 NULL_KEYS_OF_MARKER = 50
 
 
+def equates_nulls(nulls: NullKeys) -> bool:
+    """Whether NULL is a value of a key: a row replaces another one with NULL."""
+    match nulls:
+        case "distinct":
+            return False
+        case "equal":
+            return True
+        case _:
+            assert_never(nulls)
+
+
 def check_nulls(nulls: object, *others: str) -> None:
-    choices = ("distinct", "equal", *others)
+    choices = (*get_args(NullKeys), *others)
     if nulls not in choices:
         raise InvalidRequest(
             f"nulls cannot be {str(nulls)[:50]!r}", next_step=f"It is one of {', '.join(choices)}"
@@ -136,7 +148,7 @@ class Keys:
         self._distinct: list[pa.Array] = []
         self._pairs: list[pa.Array] = []
         # Whether NULL is a value of the column.
-        self._nulls = [nulls == "equal" and column.null_count > 0 for column in columns]
+        self._nulls = [equates_nulls(nulls) and column.null_count > 0 for column in columns]
         codes = self._learn(columns, 0)
         for at in range(1, len(columns)):
             pairs = self._paired(codes, self._learn(columns, at), at)
@@ -222,7 +234,7 @@ def markers_of_keys(
     if not keys.num_rows:
         return ()
     markers = list(key_markers(ctx, loaded, keys))
-    if nulls == "equal":
+    if equates_nulls(nulls):
         markers += _null_markers(ctx, loaded, keys)
     return tuple(markers)
 
@@ -302,7 +314,7 @@ def keys_predicate(
         column = rows.column(name)
         values = pc.unique(_one_bit_pattern(column)).drop_null()
         some: list[Predicate] = []
-        if nulls == "equal" and column.null_count:
+        if equates_nulls(nulls) and column.null_count:
             some.append(IsNull(field_id))
         if not len(values) and not some:
             return FALSE

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from inlay.errors import UnsupportedFile
-from inlay.format.landing import TextKind, text_kind
+from inlay.format.landing import TextKind, delimiter_of, text_kind
 from inlay.format.properties import REFUSED_FOLDER, Properties, listed
 from inlay.format.schema import Schema, listed_names, unquoted
 from inlay.format.snapshot import Snapshot
@@ -79,9 +79,9 @@ class LandedText:
         opened = self._opener(snapshot)
         limit = properties.number("ingest.bad_lines") if limit is None else limit
         with reading(self.name, text):
-            if self.kind == "json":
+            delimiter = delimiter_of(self.kind)
+            if delimiter is None:
                 return JsonFile(self.name, opened, text, shape=shape, limit=limit)
-            delimiter = "\t" if self.kind == "tsv" else ","
             return CsvFile(self.name, opened, text, delimiter, snapshot.schema.names, limit=limit)
 
     def _opener(self, snapshot: Snapshot) -> Callable[[], Any]:

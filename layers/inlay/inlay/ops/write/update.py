@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import assert_never
 
 import pyarrow as pa
 
 from inlay.errors import ConcurrentChange
 from inlay.format.expression import Condition, fields_of
 from inlay.format.predicate import Predicate
-from inlay.format.properties import Properties
+from inlay.format.properties import DeleteMode
 from inlay.format.schema import Schema
 from inlay.ops.commit.driver import (
     Committed,
@@ -32,13 +33,13 @@ from inlay.ops.data import write_batches
 from inlay.ops.maintain.rewrite_file import rewrite_file
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.read.conditions import filter_of
-from inlay.ops.write.delete import by_vectors, marker_of
+from inlay.ops.write.delete import by_vectors, marker_of, mode_of
 from inlay.parquet.arrow.assignments import assigned
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Projection
 from inlay.parse import Assignments
-from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, ReplaceFiles, Request
+from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, ReplaceFiles, Request, RowUpdate
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import marker_may_hit, plan_scan
 
@@ -59,9 +60,7 @@ def update(
     loaded, before = already_applied(ctx, current_base(ctx, base), request)
     if before is not None:
         return before
-    chosen = mode or Properties(loaded.snapshot.properties).text("update.mode")
-    if chosen == "tombstone" and condition.calculated is not None:
-        chosen = "vector"
+    chosen = mode_of(loaded, condition, mode, "update.mode")
     bound_to = loaded.snapshot.schema if base is None else base.snapshot.schema
 
     def plan(loaded: LoadedTable) -> Planned | None:
@@ -96,7 +95,7 @@ def _plan_update(
     loaded: LoadedTable,
     assignments: Assignments,
     condition: Condition,
-    mode: str,
+    mode: DeleteMode,
     request: Request | None,
 ) -> Planned | None:
     from pyroaring import BitMap64
@@ -147,25 +146,28 @@ def _plan_update(
     )
     if not matches:
         return Planned(change, uploads.base)
-    if mode == "tombstone":
-        marker = marker_of(ctx, loaded, predicate)
-        change = replace(change, updates=(*change.updates, AddMarkers((marker,))))
-        return Planned(change, uploads.base)
-    if mode == "vector":
-        change = replace(change, updates=(*change.updates, *by_vectors(ctx, loaded, matches)))
-        return Planned(change, uploads.base)
-    live = {f.key: f for f in loaded.state.loaded_files()}
-    markers = list(loaded.state.markers())
-    units = tuple(
-        rewrite_file(
-            ctx,
-            loaded,
-            live[key],
-            [m for m in markers if marker_may_hit(m, live[key], evidence)],
-            extra_deleted=positions,
-            strategy="surgery" if mode == "surgery" else "rewrite",
-        )
-        for key, positions in matches.items()
-    )
-    change = replace(change, updates=(*change.updates, ReplaceFiles(units, whole=True)))
+    deletes: tuple[RowUpdate, ...]
+    match mode:
+        case "tombstone":
+            deletes = (AddMarkers((marker_of(ctx, loaded, predicate),)),)
+        case "vector":
+            deletes = by_vectors(ctx, loaded, matches)
+        case "surgery" | "rewrite":
+            live = {f.key: f for f in loaded.state.loaded_files()}
+            markers = list(loaded.state.markers())
+            units = tuple(
+                rewrite_file(
+                    ctx,
+                    loaded,
+                    live[key],
+                    [m for m in markers if marker_may_hit(m, live[key], evidence)],
+                    extra_deleted=positions,
+                    strategy=mode,
+                )
+                for key, positions in matches.items()
+            )
+            deletes = (ReplaceFiles(units, whole=True),)
+        case _:
+            assert_never(mode)
+    change = replace(change, updates=(*change.updates, *deletes))
     return Planned(change, uploads.base)

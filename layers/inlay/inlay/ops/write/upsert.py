@@ -41,6 +41,7 @@ from inlay.ops.write.keyed_rows import (
     Keys,
     NullKeys,
     check_nulls,
+    equates_nulls,
     given_columns,
     key_names,
     keys_predicate,
@@ -133,7 +134,7 @@ def upsert(
         return Planned(change, now)
 
     outcome = commit_planned(ctx, loaded, plan)
-    if isinstance(outcome, Skipped) or nulls == "equal":
+    if isinstance(outcome, Skipped) or equates_nulls(nulls):
         return outcome
     return replace(outcome, note=note_of_nulls(rows.select(list(names))))
 

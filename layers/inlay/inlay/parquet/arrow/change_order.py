@@ -1,6 +1,6 @@
 """What records of a change stream mean, on Arrow columns.
 
-Promise: `classify` gives each record the meaning that `Operations.meaning` gives its value
+Promise: `classify` takes each record for what `Operations.meaning` says of its value
 (`plan.change_records`).
 """
 
@@ -13,20 +13,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.plan.change_records import Meaning, Operations
+from inlay.plan.change_records import Operations, deletes_row
 
 
 def classify(
     records: pa.Table, operations: Operations, *, table: str | None = None
-) -> dict[Meaning, Any]:
-    """Which records have each meaning. Raises `InvalidRequest` where one has none."""
+) -> tuple[Any, Any]:
+    """Which records give a row, and which delete one; the others say nothing that counts. Raises
+    `InvalidRequest` where one has no meaning."""
     if operations.optional and operations.column not in records.column_names:
         every = pa.repeat(pa.scalar(True), records.num_rows)
-        return {"row": every, "delete": _none_of(records), "before": _none_of(records)}
+        return every, pc.invert(every)
     column = _column(records, operations.column, table, operations.absent)
     if operations.tombstones:
         gone = pc.is_null(column)
-        return {"delete": gone, "row": pc.invert(gone), "before": _none_of(records)}
+        return pc.invert(gone), gone
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if not (_is_text(column.type) or pa.types.is_boolean(column.type)):
@@ -37,20 +38,20 @@ def classify(
         )
     texts = column.cast(pa.string())
     counts = {one["values"]: one["counts"] for one in pc.value_counts(texts).to_pylist()}
-    operations.refuse(
-        {value: n for value, n in counts.items() if operations.meaning(value) is None}, table=table
-    )
     known = {value: operations.meaning(value) for value in counts}
-    masks: dict[Meaning, Any] = {}
-    meanings: tuple[Meaning, ...] = ("row", "delete", "before")
-    for meaning in meanings:
-        values = [value for value, known_as in known.items() if known_as == meaning]
-        masks[meaning] = pc.is_in(texts, value_set=pa.array(values, pa.string()))
+    operations.refuse(
+        {v: counts[v] for v, meaning in known.items() if meaning is None}, table=table
+    )
+
+    def which(*, delete: bool) -> Any:
+        values = [v for v, meaning in known.items() if meaning and deletes_row(meaning) is delete]
+        return pc.is_in(texts, value_set=pa.array(values, pa.string()))
+
+    rows, gone = which(delete=False), which(delete=True)
     if operations.flag is not None:
         flagged = _flags(_column(records, operations.flag, table), operations.flag, table)
-        masks["before"] = pc.or_(masks["before"], pc.and_(masks["delete"], flagged))
-        masks["delete"] = pc.and_(masks["delete"], pc.invert(flagged))
-    return masks
+        gone = pc.and_(gone, pc.invert(flagged))
+    return rows, gone
 
 
 def check_known(rows: pa.Table, operations: Operations, *, table: str | None = None) -> None:
@@ -127,10 +128,6 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     )
-
-
-def _none_of(records: pa.Table) -> pa.Array:
-    return pa.repeat(pa.scalar(False), records.num_rows)
 
 
 def concatenated(parts: Sequence[pa.ChunkedArray], kind: pa.DataType | None) -> pa.ChunkedArray:

@@ -471,7 +471,7 @@ def plan_groups(file: OpenFile, projection: Projection) -> Iterator[Group]:
             covered = row_filter.coverage(stats, rows)
             if covered == "none":
                 return None
-            if covered == "some" or foreign:
+            if covered != "all" or foreign:
                 left.append(row_filter)
         if leaves_of_deletes is not leaves:
             stats = group_stats(file.metadata, ordinal, leaves_of_deletes, absent)

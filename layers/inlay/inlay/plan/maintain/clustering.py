@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 from inlay.errors import InvalidRequest
 from inlay.format.entry import ColumnStats, DataFile
@@ -53,6 +53,17 @@ class Order:
     kind: OrderKind
     columns: tuple[int, ...]
 
+    @property
+    def interleaves(self) -> bool:
+        """Whether all columns count alike, so that a file needs bounds for each."""
+        match self.kind:
+            case "sort":
+                return False
+            case "zorder":
+                return True
+            case _:
+                assert_never(self.kind)
+
 
 def order_of(snapshot: Snapshot) -> Order | None:
     """The order set by the table's properties; None for no clustering.
@@ -65,14 +76,14 @@ def order_of(snapshot: Snapshot) -> Order | None:
     if strategy == "pack" or (strategy == "auto" and not (names or snapshot.sort_by)):
         return None
     columns = tuple(_column(snapshot, name) for name in names) or snapshot.sort_by
-    kind: OrderKind = "zorder" if strategy == "zorder" else "sort"
-    if not columns or (kind == "zorder" and not 2 <= len(columns) <= MAX_ZORDER_COLUMNS):
-        number = f"two to {MAX_ZORDER_COLUMNS} columns" if kind == "zorder" else "a column"
+    order = Order("zorder" if strategy == "zorder" else "sort", columns)
+    if not columns or (order.interleaves and not 2 <= len(columns) <= MAX_ZORDER_COLUMNS):
+        number = f"two to {MAX_ZORDER_COLUMNS} columns" if order.interleaves else "a column"
         raise InvalidRequest(
             f"compact.strategy={strategy} needs {number}, not {len(columns)}",
             next_step='Name them: compact.columns="country, event_time"',
         )
-    return Order(kind, columns)
+    return order
 
 
 def _column(snapshot: Snapshot, name: str) -> int:
@@ -122,7 +133,7 @@ def _placed(entry: DataFile, order: Order, evidence: Evidence) -> _Placed | None
     for column in order.columns:
         span = _span(evidence.column(entry, column))
         if span is None:
-            if order.kind == "zorder" or not bounds:
+            if order.interleaves or not bounds:
                 return None
             break  # a sort prunes by its first columns; the others only refine it
         bounds.append(span)
@@ -175,7 +186,7 @@ def _units(
     following = column + 1
     has_next = all(len(p.bounds) > following for p in files)
     constant = len({bound for p in files for bound in p.bounds[column]}) == 1
-    if has_next and (order.kind == "zorder" or constant):
+    if has_next and (order.interleaves or constant):
         return list(_sweep(files, order, following, unit_bytes))
     return _smallest_first(files, unit_bytes)
 
