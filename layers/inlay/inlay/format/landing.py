@@ -25,7 +25,7 @@ import re
 from collections.abc import Container
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, assert_never
+from typing import Literal
 
 from inlay.format.properties import REFUSED_FOLDER
 
@@ -395,8 +395,6 @@ def delimiter_of(kind: TextKind) -> str | None:
             return "\t"
         case "json":
             return None
-        case _:
-            assert_never(kind)
 
 
 _KIND_OF: dict[str, TextKind] = {

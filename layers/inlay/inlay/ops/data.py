@@ -29,7 +29,7 @@ from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Rows, Vector
 from inlay.format.properties import Properties, is_published
 from inlay.format.puffin import encode_puffin
-from inlay.format.schema import listed_names
+from inlay.format.schema import Schema, listed_names
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable
@@ -141,16 +141,38 @@ def write_data(
 ) -> Iterator[DataFile]:
     """Data files of any Arrow data. `only` checks the rows, in the table's types. Raises `SchemaMismatch`
     before the first is written when the data's schema does not fit."""
-    reader, schema = reader_of(data), snapshot.schema
-    declared = Declared.of(snapshot)
-    declared.check_meaning(reader.schema)
+    reader = reader_of(data)
+    Declared.of(snapshot).check_meaning(reader.schema)
     # Columns and nested fields that the table does not have would otherwise be dropped silently.
-    check_names(reader.schema, schema)
-    # Matched by name; values that the column's type would change are refused.
+    check_names(reader.schema, snapshot.schema)
     ordered = checked_orders(snapshot, reader)
-    fitted = conformed(ordered, schema, schema, by_value=True)
-    rows = _reported(ctx, only(declared.checked(fitted)))
+    return write_rows(
+        ctx, snapshot, ordered, time_us=time_us, only=lambda rows: _reported(ctx, only(rows))
+    )
+
+
+def write_rows(
+    ctx: Context,
+    snapshot: Snapshot,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    time_us: int,
+    only: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]] = iter,
+) -> Iterator[DataFile]:
+    """Data files of batches whose columns have the table's names. Values that a column's type would change
+    are refused. `only` checks the rows, in the table's types."""
+    schema = snapshot.schema
+    fitted = conformed(batches, schema, schema, by_value=True)
+    rows = only(Declared.of(snapshot).checked(fitted))
     return write_batches(ctx, snapshot, rows, time_us=time_us)
+
+
+def check_fits(arrow: pa.Schema, schema: Schema) -> None:
+    """Raises `SchemaMismatch` where no data of this Arrow schema can be rows of a table, whatever values it
+    has."""
+    check_names(arrow, schema)
+    nothing = pa.RecordBatch.from_pylist([], schema=arrow)
+    list(conformed([nothing], schema, schema, by_value=True))
 
 
 # How pyarrow names the column of a pandas frame that it cannot convert.

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal, assert_never, get_args
+from typing import Any, Literal, get_args
 
 from inlay.errors import InvalidRequest
 from inlay.format.schema import Value
@@ -30,7 +30,6 @@ from inlay.format.values import is_nan
 # What a record does. "before": the row as it was before an update, of which the producer sends the new row
 # in a record of its own; it says nothing that counts.
 Meaning = Literal["row", "delete", "before"]
-MEANINGS: tuple[Meaning, ...] = get_args(Meaning)
 
 
 def deletes_row(meaning: Meaning) -> bool | None:
@@ -42,8 +41,11 @@ def deletes_row(meaning: Meaning) -> bool | None:
             return True
         case "before":
             return None
-        case _:
-            assert_never(meaning)
+
+
+def meanings(*, deletes: bool) -> tuple[Meaning, ...]:
+    """Those of records that delete a row, or that give one."""
+    return tuple(meaning for meaning in get_args(Meaning) if deletes_row(meaning) is deletes)
 
 
 # The rank of a record: comparable with those of the same order columns.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest
-from inlay.plan.change_records import COMMON, MEANINGS, Operations, deletes_row, operations_of
+from inlay.plan.change_records import COMMON, Operations, meanings, operations_of
 from inlay.spark.conditions import quoted
 from inlay.spark.types import spelled
 
@@ -118,11 +118,11 @@ def classified(frame: DataFrame, operations: Operations | None) -> DataFrame:
     return marked.withColumn(MEANING, meaning)
 
 
-def which(*, delete: bool) -> Column:
+def which(*, deletes: bool) -> Column:
     """The marked records that delete a row, or that give one."""
     from pyspark.sql import functions as f
 
-    return f.col(MEANING).isin(*(m for m in MEANINGS if deletes_row(m) is delete))
+    return f.col(MEANING).isin(*meanings(deletes=deletes))
 
 
 def count_known(marked: DataFrame, operations: Operations | None, uri: str) -> int:
@@ -130,13 +130,13 @@ def count_known(marked: DataFrame, operations: Operations | None, uri: str) -> i
     without a meaning, and for values that the producer left out, before anything is written."""
     from pyspark.sql import functions as f
 
-    gives, meaning = which(delete=False), f.col(MEANING)
+    gives, meaning = which(deletes=False), f.col(MEANING)
     left_out = None if operations is None else operations.left_out
     texts = [name for name, kind in marked.dtypes if kind == "string" and name != MEANING]
     texts = [] if left_out is None else texts
     absent = [f.count_if(gives & (f.col(quoted(n)) == left_out)) for n in texts]
     counted = marked.agg(
-        f.count_if(meaning.isNull()), f.count_if(gives | which(delete=True)), *absent
+        f.count_if(meaning.isNull()), f.count_if(gives | which(deletes=True)), *absent
     ).collect()[0]
     if counted[0] and operations is not None:
         value = f.col(quoted(operations.column)).cast("string")

@@ -17,7 +17,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -27,13 +27,13 @@ from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE
 from inlay.format.values import order_key
 from inlay.ops.commit.driver import Committed, commit
-from inlay.ops.data import layout_of, target_of
+from inlay.ops.data import layout_of
+from inlay.ops.maintain.compact import write_run
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_again
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.read.selection import Projection
 from inlay.parquet.write.partition import Split
-from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Change, ReplaceFiles, Unit
 from inlay.plan.maintain.clustering import MIN_RUNS, Order, order_of, runs_of
 from inlay.plan.maintain.compaction import live_tasks
@@ -223,8 +223,6 @@ def _write(
                 by.append(_KEY)
                 few = _rows(spark, uri, loaded, tasks, order.columns)
                 rows = rows.withColumn(_KEY, _morton(few, order, sum(t.file.rows for t in tasks)))
-            case _:
-                assert_never(order.kind)
     target = Properties(snapshot.properties).number("write.target_file_bytes")
     files = max(1, -(-sum(t.file.size for t in tasks) // target))
     ordered = rows.repartitionByRange(files, *by).sortWithinPartitions(*by)
@@ -351,6 +349,4 @@ def _write_part(
     layout = replace(layout_of(loaded.snapshot), sort_by=())
     named = (batch.rename_columns(list(schema.names)) for batch in batches)
     rows = conformed(named, schema, schema, by_value=True)
-    for file in write_files(target_of(ctx, loaded.date_us), rows, schema, layout):
-        entry = replace(file, sequence=loaded.snapshot.version, data_change=False, cluster=run)
-        yield pickled_batch(entry)
+    yield from map(pickled_batch, write_run(ctx, loaded, rows, layout, run))

@@ -11,17 +11,10 @@ from functools import lru_cache
 
 from inlay.engine import Context, Workers, load_pointer, open_store
 from inlay.errors import InvalidRequest
-from inlay.format.snapshot import Ledger, Tier, with_content
-from inlay.ops.metadata.load import (
-    LoadedTable,
-    find_ref,
-    load_as_of,
-    load_content,
-    load_version,
-    read_main,
-)
+from inlay.format.snapshot import Ledger, Tier
+from inlay.ops.metadata.load import LoadedTable, find_ref, load_past
 from inlay.plan.metadata.state import State
-from inlay.plan.refs import MAIN, check_name, past_view
+from inlay.plan.refs import MAIN, check_name
 
 # A task shares its executor with others, each in its own process: fewer concurrent requests than for a
 # process that has the machine to itself.
@@ -80,14 +73,7 @@ def load_state(uri: str, *, version: int | None = None, as_of_us: int | None = N
     ctx = connect(uri)
     if version is None and as_of_us is None:
         return load_pointer(ctx).state
-    current = read_main(ctx).pointer
-    if version is not None:
-        past = load_version(ctx, current, version)
-    else:
-        past = load_as_of(ctx, current, as_of_us or 0)
-    if ctx.branch is not None:
-        past = with_content(past, load_content(ctx, past, find_ref(ctx, past, ctx.branch)))
-    return State(past_view(past, current))
+    return State(load_past(ctx, version=version, as_of_us=as_of_us or 0))
 
 
 def load_writable(uri: str, table_id: str | None = None) -> tuple[Context, LoadedTable]:

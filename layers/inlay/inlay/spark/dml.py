@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, assert_never
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,12 +39,9 @@ from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile
 from inlay.format.predicate import FALSE, TRUE, Or, Predicate
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
-from inlay.ops.data import layout_of, target_of, vector_markers
+from inlay.ops.data import vector_markers, write_rows
 from inlay.ops.metadata.load import LoadedTable, load_entries
-from inlay.parquet.arrow.conform import conformed
-from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.selection import Projection
-from inlay.parquet.write.writer import write_files
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
@@ -108,8 +105,6 @@ class _Clause:
                 return True
             case "delete":
                 return False
-            case _:
-                assert_never(self.action)
 
     @property
     def unmatched(self) -> tuple[bool, bool]:
@@ -121,8 +116,6 @@ class _Clause:
                 return True, False
             case "not matched by source":
                 return False, True
-            case _:
-                assert_never(self.kind)
 
 
 def _unmatched(clauses: Sequence[_Clause]) -> tuple[bool, bool]:
@@ -518,8 +511,6 @@ class _Assigning:
                 others = self._kept
             case "insert":
                 others = self._defaults
-            case _:
-                assert_never(clause.action)
         if given is None:
             values = self._alike
         else:
@@ -771,8 +762,6 @@ def _result(
                 inserted += rows
             case "delete":  # rows, and not matches: several rows of the source may delete one
                 pass
-            case _:
-                assert_never(clauses[number].action)
     return DmlResult(
         committed=False,
         version=version,
@@ -850,10 +839,6 @@ def _write_part(
             new = batch.filter(pc.is_in(clause, value_set=written))
             yield pa.RecordBatch.from_arrays(new.columns[3:], names=list(schema.names))
 
-    fitted = conformed(rows(), schema, schema, by_value=True)
-    checked = Declared.of(loaded.snapshot).checked(fitted)
-    files = tuple(
-        write_files(target_of(ctx, loaded.date_us), checked, schema, layout_of(loaded.snapshot))
-    )
+    files = tuple(write_rows(ctx, loaded.snapshot, rows(), time_us=loaded.date_us))
     twice = noted > _number(_together((gone, kept)))
     yield pickled_batch(_Part(files, gone, kept, counts, twice))

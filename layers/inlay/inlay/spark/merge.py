@@ -47,16 +47,13 @@ from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import TRUE
 from inlay.format.properties import REMEMBERED
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
-from inlay.ops.data import layout_of, target_of, vector_markers
+from inlay.ops.data import check_fits, vector_markers, write_rows
 from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.ops.metadata.memory import AT
 from inlay.ops.schema.alter import admit_columns
 from inlay.ops.write.delete import key_markers
 from inlay.ops.write.keyed_rows import given_columns, key_names
 from inlay.ops.write.memory import Memory
-from inlay.parquet.arrow.conform import conformed
-from inlay.parquet.arrow.declared import Declared
-from inlay.parquet.write.writer import write_files
 from inlay.plan.change import (
     AddFiles,
     AddMarkers,
@@ -351,8 +348,7 @@ def records_of(
     check_written(data)
     arrow = arrow_for(data)
     given = given_columns(ctx, arrow, schema, [*keys, *by], "merge")
-    empty = pa.RecordBatch.from_pylist([], schema=arrow)
-    list(conformed([empty], given, given, by_value=True))
+    check_fits(arrow, given)
     kept = [name for name in schema.names if name not in given.names]
     return Records(frame, keys, by, operations, list(given.names), kept)
 
@@ -510,8 +506,7 @@ def write_part(
     """Write a task's rows, and the keys whose rows in the table they replace. In columns of `kept` only
     these have values, those of the replaced row; new rows have the table's defaults."""
     ctx = connect(uri)
-    snapshot = loaded.snapshot
-    schema = snapshot.schema
+    schema = loaded.snapshot.schema
     replaced: list[pa.RecordBatch] = []
     records = deleted = 0
 
@@ -531,10 +526,7 @@ def write_part(
                 if made.num_rows:
                     yield made
 
-    target = target_of(ctx, loaded.date_us)
-    fitted = conformed(rows(), schema, schema, by_value=True)
-    checked = Declared.of(snapshot).checked(fitted)
-    files = tuple(write_files(target, checked, schema, layout_of(snapshot)))
+    files = tuple(write_rows(ctx, loaded.snapshot, rows(), time_us=loaded.date_us))
     markers: tuple[Marker, ...] = ()
     located: dict[str, BitMap64] = {}
     if any(batch.num_rows for batch in replaced):
@@ -584,8 +576,8 @@ def newest(marked: DataFrame, records: Records) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    gone = which(delete=True)
-    flagged = marked.where(which(delete=False) | gone).withColumn(DELETED, gone)
+    gone = which(deletes=True)
+    flagged = marked.where(which(deletes=False) | gone).withColumn(DELETED, gone)
     latest = Window.partitionBy(*map(quoted, records.keys)).orderBy(
         *(f.col(quoted(name)).desc_nulls_last() for name in records.order),
         f.col(DELETED).desc(),

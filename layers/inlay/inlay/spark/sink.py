@@ -22,10 +22,7 @@ from inlay.engine import Request, load_pointer
 from inlay.errors import InvalidRequest, TableReplaced
 from inlay.format.entry import DataFile
 from inlay.ops.commit.driver import commit, expect_committed
-from inlay.ops.data import layout_of, target_of
-from inlay.parquet.arrow.conform import conformed
-from inlay.parquet.arrow.declared import Declared
-from inlay.parquet.write.writer import write_files
+from inlay.ops.data import write_rows
 from inlay.plan.change import AddFiles, AdvanceStream, Change
 from inlay.spark.connect import bound, load_writable
 from inlay.spark.options import WriteOptions
@@ -77,10 +74,7 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
         check_fits_table(self._data, schema)
         names = named_as_in(schema, self._data.names)
         named = (batch.rename_columns(names) for batch in iterator)
-        rows = conformed(named, schema, schema, by_value=True)
-        target = target_of(ctx, loaded.date_us)
-        checked = Declared.of(snapshot).checked(rows)
-        files = tuple(write_files(target, checked, schema, layout_of(snapshot)))
+        files = tuple(write_rows(ctx, snapshot, named, time_us=loaded.date_us))
         query = TaskContext.get().getLocalProperty(QUERY_ID)
         return BatchFiles(snapshot.table_id, query, loaded.date_us, files)
 

@@ -9,9 +9,10 @@ collection deletes them.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -38,16 +39,13 @@ from inlay.errors import (
 from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate
 from inlay.ops.commit.driver import commit, commit_planned, expect_committed
-from inlay.ops.data import layout_of, target_of
+from inlay.ops.data import check_fits, write_rows
 from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.ops.write.delete import marker_of
-from inlay.parquet.arrow.conform import check_names, conformed
-from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import columns_of, selected
-from inlay.parquet.write.writer import Layout, write_files
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles
 from inlay.plan.metadata.state import State
-from inlay.spark.connect import bound, connect, load_writable, place, ref_of
+from inlay.spark.connect import bound, connect, load_writable, place, ref_of, without_entries
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import arrow_for, arrow_for_new, check_written, named_as_in, nullable
 
@@ -67,9 +65,7 @@ class WriteJob:
 
     uri: str
     table_id: str
-    schema: Schema
-    declared: Declared
-    layout: Layout
+    snapshot: Snapshot  # without its entries
     request: Request
     version: int
     started_us: int
@@ -115,9 +111,7 @@ def plan_write(
     return loaded, WriteJob(
         uri=options.uri,
         table_id=snapshot.table_id,
-        schema=snapshot.schema,
-        declared=Declared.of(snapshot),
-        layout=layout_of(snapshot),
+        snapshot=without_entries(loaded).snapshot,
         request=request,
         version=snapshot.version,
         started_us=loaded.date_us,
@@ -240,9 +234,7 @@ def check_fits_table(data: StructType, schema: Schema) -> None:
         )
     check_written(data)
     arrow = _renamed(arrow_for(data), named_as_in(schema, data.names))
-    check_names(arrow, schema)
-    nothing = pa.RecordBatch.from_pylist([], schema=arrow)
-    list(conformed([nothing], schema, schema, by_value=True))
+    check_fits(arrow, schema)
 
 
 def _renamed(arrow: pa.Schema, names: Sequence[str]) -> pa.Schema:
@@ -271,11 +263,11 @@ def _refuse_catalog_tables() -> None:
         )
 
 
-def _within(rows: Iterator[pa.RecordBatch], job: WriteJob) -> Iterator[pa.RecordBatch]:
+def _within(rows: Iterable[pa.RecordBatch], job: WriteJob) -> Iterator[pa.RecordBatch]:
     """The rows, each of which the predicate of an overwrite selects: one that it does not would be there
     twice after the next run."""
     replaces = job.replaces
-    columns = columns_of(job.schema)
+    columns = columns_of(job.snapshot.schema)
     for batch in rows:
         if replaces is not None and selected(replaces, batch, columns).false_count:
             raise InvalidRequest(
@@ -300,10 +292,9 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
         _refuse_catalog_tables()
         names = list(job.names)
         named = (batch.rename_columns(names) for batch in iterator)
-        rows = conformed(named, job.schema, job.schema, by_value=True)
-        target = target_of(ctx, job.started_us)
-        checked = job.declared.checked(_within(rows, job))
-        return Written(tuple(write_files(target, checked, job.schema, job.layout)))
+        within = partial(_within, job=job)
+        files = write_rows(ctx, job.snapshot, named, time_us=job.started_us, only=within)
+        return Written(tuple(files))
 
     # -- on the driver ------------------------------------------------------------------------
 

@@ -212,7 +212,7 @@ def _as_regex(text: str) -> str:
 
 def _has_text(kind: Type) -> bool:
     if isinstance(kind, Primitive):
-        return kind.name in ("string", "binary", "fixed")
+        return kind.family in ("text", "bytes")
     return any(_has_text(child.type) for child in fields_within(kind))
 
 
@@ -263,7 +263,7 @@ def _beside_rows(
     """Each place once. Of a file written by this library nothing is beside its rows."""
     schema = table.snapshot.schema
     columns = [
-        f.id for f in schema.fields if isinstance(f.type, Primitive) and f.type.name == "string"
+        f.id for f in schema.fields if isinstance(f.type, Primitive) and f.type.family == "text"
     ]
     if not columns:
         return

@@ -22,12 +22,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import ConcurrentChange, InvalidRequest
+from inlay.format.entry import DataFile
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.notebook import Shown
@@ -78,8 +78,6 @@ def in_order(
             indices = pc.sort_indices(table, sort_keys=[(place, "ascending") for place in places])
         case "zorder":
             indices = pc.sort_indices(morton(table.select(names)))
-        case _:
-            assert_never(order.kind)
     # In parts: the whole sorted table would exist twice.
     yield from take_rows(table, indices, at_a_time=BATCH_ROWS)
 
@@ -338,25 +336,14 @@ def carry_out(ctx: Context, loaded: LoadedTable, unit: CompactionUnit, layout: L
             # The rows are in order across files: sorting within a file would undo a z-order.
             layout = replace(layout, sort_by=() if order.interleaves else order.columns)
             cluster = ctx.random.getrandbits(31)
-        case _:
-            assert_never(unit.kind)
     # In the order of the plan: neighbours by sort column stay neighbours.
     ordered = [tasks[key] for key in unit.inputs if key in tasks]
     schema = loaded.snapshot.schema
     projection = Projection(schema=schema, columns=tuple(f.id for f in schema.fields))
     rows = _Counted(read_tasks(ctx.objects, ordered, projection, ctx.executor))
     batches = rows if order is None else in_order(rows, order, schema)
-    target = target_of(ctx, loaded.date_us)
     try:
-        outputs = tuple(
-            replace(
-                output,
-                sequence=loaded.snapshot.version,
-                data_change=False,
-                cluster=cluster,
-            )
-            for output in write_files(target, batches, schema, layout)
-        )
+        outputs = tuple(write_run(ctx, loaded, batches, layout, cluster))
     except InvalidRequest as error:
         raise error.about(key=_unwritable(ctx, ordered, projection)) from None
     return Done(
@@ -372,6 +359,19 @@ def carry_out(ctx: Context, loaded: LoadedTable, unit: CompactionUnit, layout: L
         read_bytes=sum(f.size for f in entries),
         written_bytes=sum(f.size for f in outputs),
     )
+
+
+def write_run(
+    ctx: Context,
+    loaded: LoadedTable,
+    batches: Iterable[pa.RecordBatch],
+    layout: Layout,
+    run: int | None,
+) -> Iterator[DataFile]:
+    """Files of rows that are in the table already, as one run of its clustering (None: none)."""
+    target = target_of(ctx, loaded.date_us)
+    for file in write_files(target, batches, loaded.snapshot.schema, layout):
+        yield replace(file, sequence=loaded.snapshot.version, data_change=False, cluster=run)
 
 
 def _unwritable(ctx: Context, tasks: Sequence[FileTask], projection: Projection) -> str | None:

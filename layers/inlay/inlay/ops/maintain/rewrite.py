@@ -417,7 +417,7 @@ def _hit_by_each(
 
 def _is_plain(kind: Primitive) -> bool:
     """Whether equal values are equal objects of Python."""
-    return kind.is_integer or kind.name == "string"
+    return kind.family in ("integer", "text")
 
 
 def _rows_by_value(

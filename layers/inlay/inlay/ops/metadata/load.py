@@ -48,6 +48,7 @@ from inlay.format.snapshot import (
     Snapshot,
     Tier,
     content_of,
+    with_content,
     with_open_times,
 )
 from inlay.format.transaction import PREPARED, Transaction, decode_prepared
@@ -318,6 +319,18 @@ def load_seen(ctx: Context, table: Snapshot, version: int) -> Snapshot:
         ref = find_ref(ctx, snapshot, ctx.branch)
         snapshot = ref_view(snapshot, load_content(ctx, snapshot, ref), ref.since)
     return snapshot if version == table.version else past_view(snapshot, table)
+
+
+def load_past(ctx: Context, *, version: int | None, as_of_us: int) -> Snapshot:
+    """Main, or the context's branch, at a version or else at a time, as readers see it now."""
+    current = read_main(ctx).pointer
+    if version is not None:
+        past = load_version(ctx, current, version)
+    else:
+        past = load_as_of(ctx, current, as_of_us)
+    if ctx.branch is not None:
+        past = with_content(past, load_content(ctx, past, find_ref(ctx, past, ctx.branch)))
+    return past_view(past, current)
 
 
 def load_as_of(ctx: Context, current: Snapshot, time_us: int) -> Snapshot:

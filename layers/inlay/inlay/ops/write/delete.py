@@ -17,7 +17,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -63,7 +63,9 @@ from inlay.plan.change import (
 )
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import marker_may_hit, plan_scan
-from inlay.plan.surgery import Strategy
+
+if TYPE_CHECKING:
+    from inlay.plan.surgery import Strategy
 
 # A marker is in the pointer at every commit until it rolls: at most 10 KB (docs/FORMAT.md, section 8).
 MAX_PREDICATE_BYTES = 8 * 1024
@@ -112,8 +114,6 @@ def delete(
             pass
         case "surgery" | "rewrite":
             strategy = chosen
-        case _:
-            assert_never(chosen)
     by_rows = _RowDelete(ctx, condition, strategy, file, request)
     return commit_planned(ctx, loaded, by_rows.plan)
 

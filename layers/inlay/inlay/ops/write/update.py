@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import assert_never
 
 import pyarrow as pa
 
@@ -167,7 +166,5 @@ def _plan_update(
                 for key, positions in matches.items()
             )
             deletes = (ReplaceFiles(units, whole=True),)
-        case _:
-            assert_never(mode)
     change = replace(change, updates=(*change.updates, *deletes))
     return Planned(change, uploads.base)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.plan.change_records import Operations, deletes_row
+from inlay.plan.change_records import Operations, meanings
 
 
 def classify(
@@ -43,11 +43,11 @@ def classify(
         {v: counts[v] for v, meaning in known.items() if meaning is None}, table=table
     )
 
-    def which(*, delete: bool) -> Any:
-        values = [v for v, meaning in known.items() if meaning and deletes_row(meaning) is delete]
+    def which(*, deletes: bool) -> Any:
+        values = [v for v, meaning in known.items() if meaning in meanings(deletes=deletes)]
         return pc.is_in(texts, value_set=pa.array(values, pa.string()))
 
-    rows, gone = which(delete=False), which(delete=True)
+    rows, gone = which(deletes=False), which(deletes=True)
     if operations.flag is not None:
         flagged = _flags(_column(records, operations.flag, table), operations.flag, table)
         gone = pc.and_(gone, pc.invert(flagged))

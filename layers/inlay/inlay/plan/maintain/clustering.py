@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, assert_never
+from typing import Any, Literal
 
 from inlay.errors import InvalidRequest
 from inlay.format.entry import ColumnStats, DataFile
@@ -61,8 +61,6 @@ class Order:
                 return False
             case "zorder":
                 return True
-            case _:
-                assert_never(self.kind)
 
 
 def order_of(snapshot: Snapshot) -> Order | None:
