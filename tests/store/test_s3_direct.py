@@ -25,6 +25,7 @@ from inlay.storage import s3, s3_client, s3_direct
 from inlay.storage.base import IF_ABSENT, ByteRange, Got, IfMatch, Missing, Written
 from inlay.storage.s3 import S3Store
 from inlay.storage.s3_client import connect
+from inlay.storage.s3_signature import Scope
 
 DATED = {"ETag": '"abc"', "Last-Modified": DATE}
 
@@ -93,7 +94,7 @@ def test_every_signature_is_the_sdks(
         host=host.split("/")[2],
         base_path="/lake" if host.endswith("/lake") else "",
         user_agent="test",
-        scope=s3_direct.Scope("eu-central-1", "s3"),
+        scope=Scope("eu-central-1", "s3"),
     )
     arguments: dict[str, Any] = {"Key": key, "Metadata": metadata, "IfMatch": '"e"'}
     if operation == "put_object":

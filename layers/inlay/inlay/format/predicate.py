@@ -15,18 +15,6 @@ Pure values only. `inlay.parse` parses, `inlay.parquet.arrow.evaluate` evaluates
 
 LIKE patterns mean the same to every evaluator: `parse_like` is the only reader of the pattern text;
 matching in Arrow, in Python and by statistics starts from its tokens.
-
-The stored form is compact JSON that can be read without a schema. Promise:
-`predicate_from_json(predicate_to_json(p)) == p` for every predicate within MAX_DEPTH and MAX_NODES, and
-nothing beyond those bounds is written or read. Each node is an array whose first element names it; each
-literal carries its type.
-
-    ["=", 3, "int64", 42]             field 3 = 42; likewise != < <= > >=
-    ["in", 3, "int64", [1, 2]]
-    ["like", 4, "a%"]
-    ["null", 4]                       IS NULL
-    ["and", p, …]  ["or", p, …]  ["not", p]
-    true  false  null                 the constants
 """
 
 from __future__ import annotations
@@ -329,7 +317,19 @@ def check_bounds(predicate: Predicate) -> Predicate:
 
 
 def predicate_to_json(predicate: Predicate) -> Any:
-    """A value for `json.dumps`. Raises InvalidPredicate beyond the bounds."""
+    """A value for `json.dumps`. Raises InvalidPredicate beyond the bounds.
+
+    Compact JSON that can be read without a schema: `predicate_from_json(predicate_to_json(p)) == p` for
+    every predicate within MAX_DEPTH and MAX_NODES, and nothing beyond those bounds is written or read. Each
+    node is an array whose first element names it; each literal carries its type.
+
+        ["=", 3, "int64", 42]             field 3 = 42; likewise != < <= > >=
+        ["in", 3, "int64", [1, 2]]
+        ["like", 4, "a%"]
+        ["null", 4]                       IS NULL
+        ["and", p, …]  ["or", p, …]  ["not", p]
+        true  false  null                 the constants
+    """
     return _encode(check_bounds(predicate))
 
 

@@ -1,5 +1,4 @@
-"""A snapshot: the whole state of a table at one version, with what a branch has of its own and the note of
-the commit that made it.
+"""A snapshot: the whole state of a table at one version, with what a branch has of its own.
 
 Promise: a snapshot is a frozen value. With the immutable segments it refers to, it states everything about
 one version: which files are live, which deletes apply to them, which requests were already applied, and how
@@ -13,11 +12,6 @@ Content is the part of a snapshot that each branch has of its own: a snapshot co
 the table, whatever the branch (version, schemas, ledger, refs, erasures, boundary, …), and of one content.
 The pointer holds main's content; a branch that was written to has its content in an immutable *head*.
 `with_content` combines the two into a snapshot.
-
-A note is a message and metadata that the author attaches to a commit. Promise: a note is part of its
-version: it is committed by the same swap or not at all, is read with the version at no cost, and ends when
-the version expires. It is a property of the snapshot (docs/FORMAT.md, section 5) that names its version, so
-a library without notes may carry it on: it stays the note of that version only.
 """
 
 from __future__ import annotations
@@ -377,6 +371,11 @@ MAX_NOTED_VERSIONS = 8
 
 @dataclass(frozen=True, slots=True)
 class Note:
+    """A message and metadata that the author attaches to a commit. It is part of its version: committed by
+    the same swap or not at all, read with the version at no cost, and gone when the version expires. It is
+    a property of the snapshot (docs/FORMAT.md, section 5) that names its version, so a library
+    without notes may carry it on: it stays the note of that version only."""
+
     message: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     is_sought: bool = False  # later versions say that this one has a note (`noted_versions`)

@@ -7,10 +7,6 @@ processes also end when this one is killed.
 S3 and SQS are embedded, in a process beside the functions. With `endpoint_url` the bucket is on that
 S3 server and only the queues are embedded; the landing zone is then watched, because another server's
 notifications cannot reach these queues.
-
-The watch stands in for S3's notifications, for a server that sends none. Promise: every file under the
-landing prefix is announced to the queue, at least once for the content it has when somebody looks. A key
-overwritten twice between two looks is announced once.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,41 +40,7 @@ from inlay.local.template import Queue, Template, find_template, load_template
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
     from mypy_boto3_sqs.client import SQSClient
-
-
-# SQS keeps a message 14 days at most: for an older file none would be left either.
-OLDEST_EVENT = timedelta(days=14)
-
-
-@dataclass(kw_only=True, eq=False)
-class LandingWatch:
-    """Lists the landing zone of one bucket and sends the events of what is new."""
-
-    s3: S3Client
-    sqs: SQSClient
-    bucket: str
-    prefix: str
-    queue_url: str
-    _announced: dict[str, str] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def look(self) -> int:
-        """Announce what has landed since the last look; returns how many files."""
-        with self._lock:
-            count = 0
-            oldest = datetime.now(UTC) - OLDEST_EVENT
-            pages = self.s3.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self.bucket, Prefix=self.prefix):
-                for item in page.get("Contents", []):
-                    key, etag = item["Key"], item["ETag"]
-                    if self._announced.get(key) == etag or item["LastModified"] < oldest:
-                        continue
-                    landed = event_of(self.bucket, key, item)
-                    self.sqs.send_message(QueueUrl=self.queue_url, MessageBody=json.dumps(landed))
-                    self._announced[key] = etag
-                    count += 1
-            return count
-
+from inlay.local.landing_watch import OLDEST_EVENT, LandingWatch
 
 # How often the landing zone of a server without notifications is listed.
 _WATCH_SECONDS = 1.0

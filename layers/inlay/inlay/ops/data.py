@@ -1,18 +1,7 @@
 """What a commit refers to: data files, row markers, and server-side copies of landed files.
 
-Copy: copies an object on the server, without downloading it. Promise: the copy has exactly the bytes
-that were checked (pinned by ETag) or is not made; and nothing but the bytes: user metadata and tags of
-the original may name rows, and no rewrite would search them.
-
-Data files: rows written in the layout that the table's properties define. Promise: every operation
-writes data files through this module, so appended, updated and compacted files differ only in their
-rows.
-
-Vectors: row markers, stored where they are cheapest. Promise: the markers name exactly the given
-positions, in the marker itself when they are few, else in one new Puffin object for all files. Its
-footer names each data file by its full URI, because Iceberg's readers compare it: pyiceberg silently
-skips a vector with a relative name. (Inlay's own readers use the offset in the marker, so a table may
-be moved.)
+Promise: every operation writes data files through this module, in the layout that the table's properties
+define, so appended, updated and compacted files differ only in their rows.
 """
 
 from __future__ import annotations
@@ -48,6 +37,9 @@ def copy_object(ctx: Context, source: Location, key: str, *, size: int, etag: st
     """Server-side copy to a key that nobody else writes (its name is random).
 
     Raises `ObjectGone` when the source is gone, `SourceChanged` when it is no longer what `etag` says.
+
+    The copy has exactly the bytes that were checked (pinned by ETag) or is not made; and nothing but the
+    bytes: user metadata and tags of the original may name rows, and no rewrite would search them.
     """
     if size <= MAX_COPY_BYTES or not ctx.store.copies_ranges:
         return copy_once(ctx.store, source, key, size=size, etag=etag, before_retry=ctx.back_off)
@@ -259,7 +251,12 @@ def vector_markers(
     ctx: Context, loaded: LoadedTable, positions: Mapping[str, BitMap64]
 ) -> Iterator[Marker]:
     """Row markers: in the marker itself when few, else one Puffin object for all files. Other engines read
-    only Puffin objects, so a published table has all of them there."""
+    only Puffin objects, so a published table has all of them there.
+
+    They name exactly the given positions. A Puffin object's footer names each data file by its full URI,
+    because Iceberg's readers compare it: pyiceberg silently skips a vector with a relative name. (Inlay's
+    own readers use the offset in the marker, so a table may be moved.)
+    """
     few = 0 if is_published(loaded.snapshot.properties) else INLINE_POSITIONS
     large = {k: p for k, p in positions.items() if len(p) > few}
     for file, rows in positions.items():

@@ -2,19 +2,6 @@
 
 Promise: each is one commit, of metadata only; a ref never refers to a version or content that may be gone,
 and one that another process changed meanwhile is read again before it is changed.
-
-Restore makes an earlier content the current one, in a new commit. Promise: the rows and columns are exactly
-those of a version, tag or branch that is still kept; nothing else goes back: versions, ids, the ledger,
-erasures, the GC boundary and other refs stay as they are. Applied requests stay applied. Rows of an open
-erasure do not come back.
-
-Merge applies what a branch changed to main. Promise: one commit, after which the branch is level with main:
-both have the same rows, and the branch can be written to and merged again. If nothing of main changed since
-the branch began, main takes the branch's content (a fast-forward, metadata only). What a restore took back
-from main since is not brought again, and leaves the branch, which the result's note says; a merge that did
-nothing else is a conflict. Otherwise the branch's
-deletes are first converted to row positions of the files they saw (`plan.merge`), and everything is planned
-again on every rebase.
 """
 
 from __future__ import annotations
@@ -226,7 +213,12 @@ LEVEL_WITH_MAIN = Ref(kind="branch", version=THIS_VERSION, base=THIS_VERSION, si
 
 def restore(ctx: Context, source: Ref, *, name: str | None = None) -> Committed | Skipped:
     """Gives main, or the context's branch, the content of `source`. `name` is the branch that `source` is,
-    if it is one; it is level with main afterwards."""
+    if it is one; it is level with main afterwards.
+
+    In a new commit. The rows and columns are exactly those of a version, tag or branch that is still kept;
+    nothing else goes back: versions, ids, the ledger, erasures, the GC boundary and other refs stay as they
+    are. Applied requests stay applied. Rows of an open erasure do not come back.
+    """
     if ctx.branch is not None:
         return _restore_branch(ctx, ctx.branch, source)
 
@@ -279,7 +271,15 @@ def merge(
     ctx: Context, name: str, request: Request | None = None, *, forward_only: bool = False
 ) -> Committed | Skipped:
     """Applies the branch's changes to main, once for each `request`. Raises `MergeConflict` when both
-    changed one file in ways that cannot be combined, or, with `forward_only`, when main has changed."""
+    changed one file in ways that cannot be combined, or, with `forward_only`, when main has changed.
+
+    One commit, after which the branch is level with main: both have the same rows, and the branch can be
+    written to and merged again. If nothing of main changed since the branch began, main takes the branch's
+    content (a fast-forward, metadata only). What a restore took back from main since is not brought again,
+    and leaves the branch, which the result's note says; a merge that did nothing else is a conflict.
+    Otherwise the branch's deletes are first converted to row positions of the files they saw
+    (`plan.merge`), and everything is planned again on every rebase.
+    """
     main = replace(ctx, branch=None)
     positions = _Positions(main)
     taken_back: tuple[str, ...] = ()

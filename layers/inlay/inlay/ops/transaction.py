@@ -174,19 +174,23 @@ def commit_parts(parts: Sequence[Part], request: Request | None) -> list[Result]
     bases = [part.base for part in in_order]
     while True:  # terminates: see CommitContention
         attempts += 1
-        found = [_ready(part, base, request) for part, base in zip(in_order, bases, strict=True)]
-        ready = [each for each in found if isinstance(each, _Ready)]
+        outcomes = [_ready(part, base, request) for part, base in zip(in_order, bases, strict=True)]
+        ready = [outcome for outcome in outcomes if isinstance(outcome, _Ready)]
         # One table that has the request means that all have it: it was committed on all at once.
         # Not so the objects of an ingest, which may have been ingested by others before.
         applied = any(
-            each.version and not each.duplicates for each in found if isinstance(each, Skipped)
+            outcome.version and not outcome.duplicates
+            for outcome in outcomes
+            if isinstance(outcome, Skipped)
         )
-        done: list[Result] | None = [Skipped(each.base) for each in ready]
-        if not applied and any(each.proposal for each in ready):
+        done: list[Result] | None = [Skipped(table.base) for table in ready]
+        if not applied and any(table.proposal for table in ready):
             done = _attempt(first, ready, request, attempts, started)
         if done is not None:
             ended = iter(done)
-            results = [next(ended) if isinstance(each, _Ready) else each for each in found]
+            results = [
+                next(ended) if isinstance(outcome, _Ready) else outcome for outcome in outcomes
+            ]
             return [results[in_order.index(part)] for part in parts]
         if attempts >= MAX_ATTEMPTS and first.clock.monotonic() - started > MAX_SECONDS:
             raise CommitContention(
@@ -330,9 +334,9 @@ def _attempt(
     pending = [None if s is None else encode_snapshot(s) for s in snapshots]
 
     def prepare(at: int) -> Won | None:
-        each, data = ready[at], pending[at]
-        frame = encode_prepared(Prepared(transaction, each.base.raw, data))
-        return _prepare(each.part.ctx, each.base, frame, transaction, wait)
+        table, data = ready[at], pending[at]
+        frame = encode_prepared(Prepared(transaction, table.base.raw, data))
+        return _prepare(table.part.ctx, table.base, frame, transaction, wait)
 
     try:
         won = _prepare_all(first, prepare, len(ready), at_once=attempts == 1)
@@ -356,8 +360,8 @@ def _attempt(
         # It may have been aborted and forgotten while this process was suspended.
         raise _unknown(ready, "this process was suspended for hours before it decided")
     return [
-        _result(each, snapshot, data, swapped, transaction, attempts)
-        for each, snapshot, data, swapped in zip(ready, snapshots, pending, won, strict=True)
+        _result(table, snapshot, data, swapped, transaction, attempts)
+        for table, snapshot, data, swapped in zip(ready, snapshots, pending, won, strict=True)
     ]
 
 
@@ -371,18 +375,18 @@ def _write(
         else writes_before(r.part.ctx, r.base, r.proposal, r.part.written, wait)
         for r in ready
     ]
-    flat = [request for each in requests for request in each]
+    flat = [request for of_table in requests for request in of_table]
     done = iter(list(first.map(lambda request: request(), flat)))
-    found: list[Snapshot | Lost | None] = []
-    for each, made in zip(ready, requests, strict=True):
+    outcomes: list[Snapshot | Lost | None] = []
+    for table, made in zip(ready, requests, strict=True):
         mine = [next(done) for _ in made]
-        found.append(
+        outcomes.append(
             None
-            if each.proposal is None
-            else sealed(each.base, each.proposal, each.part.written, mine)
+            if table.proposal is None
+            else sealed(table.base, table.proposal, table.part.written, mine)
         )
-    snapshots = [each for each in found if not isinstance(each, Lost)]
-    return snapshots if len(snapshots) == len(found) else None
+    snapshots = [outcome for outcome in outcomes if not isinstance(outcome, Lost)]
+    return snapshots if len(snapshots) == len(outcomes) else None
 
 
 def _named(snapshot: Snapshot, transaction_id: str) -> Snapshot:
@@ -483,10 +487,10 @@ def load_together(contexts: Sequence[Context]) -> list[LoadedTable]:
     before: list[LoadedTable] = []
     for attempt in range(1, MAX_CUTS + 1):
         now = list(first.map(load_pointer, contexts))
-        if [_seen(each) for each in now] == [_seen(each) for each in before]:
-            for ctx, each in zip(contexts, now, strict=True):
-                if each.undecided and each.transaction is not None:
-                    check_not_lost(ctx, each.transaction)
+        if [_seen(table) for table in now] == [_seen(table) for table in before]:
+            for ctx, table in zip(contexts, now, strict=True):
+                if table.undecided and table.transaction is not None:
+                    check_not_lost(ctx, table.transaction)
             return now
         if before:
             back_off(first, min(attempt, 3), began)

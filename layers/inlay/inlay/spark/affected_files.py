@@ -102,8 +102,8 @@ class _Reading:
             case "With":
                 # What BETWEEN is made of: an expression that its two comparisons refer to.
                 defined = node.defs()
-                for found in map(defined.apply, range(defined.length())):
-                    self._defined[found.id().id()] = found.child()
+                for attribute in map(defined.apply, range(defined.length())):
+                    self._defined[attribute.id().id()] = attribute.child()
                 return self.covering(node.child(), depth + 1)
             case "IsNull" if (field := self._field(node.child())) is not None:
                 return IsNull(field.id)
@@ -159,9 +159,9 @@ class _Reading:
         self._left -= nodes.length()
         if self._left < 0 or not isinstance(field.type, Primitive):
             return TRUE
-        found = [self._value(field, column, nodes.apply(n)) for n in range(nodes.length())]
-        values = tuple(value for value in found if value is not None)
-        return In(field.id, field.type, values) if values and len(values) == len(found) else TRUE
+        literals = [self._value(field, column, nodes.apply(n)) for n in range(nodes.length())]
+        values = tuple(value for value in literals if value is not None)
+        return In(field.id, field.type, values) if values and len(values) == len(literals) else TRUE
 
     def _value(self, field: Field, column: Any, node: Any) -> Value | None:
         """The value of an expression that needs no row, in the column's physical form."""
@@ -227,12 +227,12 @@ def files_matched(
 
 
 def _bounds_of(evidence: Evidence, task: FileTask, field: Field) -> tuple[Value, Value] | None:
-    found = evidence.column(task.file, field.id)
-    if found is None or found.lower is None or found.upper is None:
+    bounds = evidence.column(task.file, field.id)
+    if bounds is None or bounds.lower is None or bounds.upper is None:
         return None
-    if found.kind is not None and found.kind != field.type:
+    if bounds.kind is not None and bounds.kind != field.type:
         return None  # of a narrower type, in other units perhaps
-    return found.lower, found.upper
+    return bounds.lower, bounds.upper
 
 
 def _look_up(
@@ -241,27 +241,27 @@ def _look_up(
     """On an executor: the ordinals of the files that rows of a task can match."""
     hit: set[int] = set()
     for batch in batches:
-        left = set(range(number)) - hit
+        remaining = set(range(number)) - hit
         for column, of_files in zip(batch.columns, bounds, strict=True):
             values = sorted(_physical(column))
-            left = {n for n in left if _is_between(values, of_files[n])}
-        hit |= left
+            remaining = {n for n in remaining if _is_between(values, of_files[n])}
+        hit |= remaining
     yield pickled_batch(frozenset(hit))
 
 
 def _physical(column: pa.Array) -> list[Any]:
-    found = column.drop_null().unique()
-    if pa.types.is_string(found.type):
+    distinct = column.drop_null().unique()
+    if pa.types.is_string(distinct.type):
         return [
             text
-            for value in found.cast(pa.binary()).to_pylist()
+            for value in distinct.cast(pa.binary()).to_pylist()
             if (text := _text(value)) is not None
         ]
-    if pa.types.is_date32(found.type):
-        found = found.cast(pa.int32())
-    elif pa.types.is_timestamp(found.type):
-        found = found.cast(pa.int64())
-    values: list[Any] = found.to_pylist()
+    if pa.types.is_date32(distinct.type):
+        distinct = distinct.cast(pa.int32())
+    elif pa.types.is_timestamp(distinct.type):
+        distinct = distinct.cast(pa.int64())
+    values: list[Any] = distinct.to_pylist()
     return values
 
 

@@ -204,17 +204,17 @@ class InlayTable(NamesTheWay):
 
     def alias(self, name: str) -> InlayTable:
         """Sets the name of the table's rows in conditions."""
-        found = copy(self)
-        found._alias = name
-        return found
+        named = copy(self)
+        named._alias = name
+        return named
 
     def strictly(self) -> InlayTable:
         """By the rules of SQL's statements (`inlay.spark.sql`): a value of another type is assigned where
         SQL assigns it, and several rows of the source that match one row of the table are refused even
         where at most one of them meets a clause's condition."""
-        found = copy(self)
-        found._is_strict = True
-        return found
+        strict = copy(self)
+        strict._is_strict = True
+        return strict
 
     def toDF(self) -> DataFrame:  # noqa: N802 - as Spark's own names; so below
         """The newest version, as `read` reads it."""
@@ -308,7 +308,7 @@ class InlayTable(NamesTheWay):
         empty = empty if self._alias is None else empty.alias(self._alias)
         own = [c.condition for c in clauses if c.unmatched[1]]
         alone: Predicate = FALSE
-        if any(found is None for found in own):
+        if any(own_condition is None for own_condition in own):
             alone = TRUE
         elif own:
             alone = Or(tuple(affected_by(empty.where(_column(c)), schema).predicate for c in own))
@@ -336,18 +336,18 @@ class InlayTable(NamesTheWay):
         not called by them. Files that Spark reads exactly are read by it, so that only columns that the
         change needs are, and no row goes through Python that it does not change."""
         ids = tuple(field.id for field in schema.fields)
-        found = split(self._spark, self._uri, tasks, schema, ids, TRUE, placed=True)
-        frames = native_frames(self._spark, self._uri, found, schema, ids, TRUE, placed=True)
+        parts = split(self._spark, self._uri, tasks, schema, ids, TRUE, placed=True)
+        frames = native_frames(self._spark, self._uri, parts, schema, ids, TRUE, placed=True)
         shape = _placed(schema)
-        if found.rest or not frames:
-            pickled = pickled_tasks(self._spark, found.rest, "update, delete and merge")
+        if parts.rest or not frames:
+            pickled = pickled_tasks(self._spark, parts.rest, "update, delete and merge")
             read_part = partial(_read_part, self._uri, schema)
             # Spark refuses unusual column names in rows that it passes to Python.
             others = pickled.mapInArrow(read_part, _plain(shape))
             # A union has the names of its first part.
             frames.append(others if frames else others.toDF(*shape.names))
         rows = united(frames)
-        named = {file_name(task): task.file.key for task in found.native}
+        named = {file_name(task): task.file.key for task in parts.native}
         return (rows if self._alias is None else rows.alias(self._alias)), named
 
 
@@ -361,9 +361,9 @@ class Merge(NamesTheWay):
         self._clauses: list[_Clause] = []
 
     def _with(self, clause: _Clause) -> Merge:
-        found = Merge(self._run)
-        found._clauses = [*self._clauses, clause]
-        return found
+        merge = Merge(self._run)
+        merge._clauses = [*self._clauses, clause]
+        return merge
 
     def whenMatchedUpdate(  # noqa: N802
         self, condition: Any = None, set: Values | None = None
@@ -502,8 +502,8 @@ class _Assigning:
         what they mean on its side. `given` None: all columns that the source has."""
         own = [] if clause.condition is None else [clause.condition]
         named = {} if given is None else given
-        found = resolved(side, list(map(_column, [*named.values(), *own])))
-        applies = column_of(side.sparkSession, found.pop()) if own else None
+        expressions = resolved(side, list(map(_column, [*named.values(), *own])))
+        applies = column_of(side.sparkSession, expressions.pop()) if own else None
         match clause.action:
             case "delete":
                 return applies, {}
@@ -514,7 +514,7 @@ class _Assigning:
         if given is None:
             values = self._alike
         else:
-            values = dict(zip(named, map(_Value, found), strict=True))
+            values = dict(zip(named, map(_Value, expressions), strict=True))
         if self._strict:
             for name, value in values.items():
                 check_stored(side.sparkSession, value.expression, self._asked[name].dataType, name)
@@ -523,22 +523,22 @@ class _Assigning:
     @cached_property
     def _alike(self) -> dict[str, _Value]:
         """The source's columns of the table's names."""
-        names = {found: spelled(found, self._source.columns) for found in self._schema.names}
+        names = {name: spelled(name, self._source.columns) for name in self._schema.names}
         same = {name: own for name, own in names.items() if own is not None}
         if not same:
             raise SchemaMismatch("the source has none of the table's columns")
         kinds = {field.name: field.dataType for field in self._source.schema}
-        found = zip(same.items(), attributes(self._source, same.values()), strict=True)
+        columns = zip(same.items(), attributes(self._source, same.values()), strict=True)
         return {
             name: _Value(value, kinds[own] == self._asked[name].dataType)
-            for (name, own), value in found
+            for (name, own), value in columns
         }
 
     @cached_property
     def _kept(self) -> dict[str, _Value]:
         names = self._schema.names
-        found = attributes(self._target, names)
-        return {name: _Value(value, True) for name, value in zip(names, found, strict=True)}
+        columns = attributes(self._target, names)
+        return {name: _Value(value, True) for name, value in zip(names, columns, strict=True)}
 
     @cached_property
     def _defaults(self) -> dict[str, _Value]:
@@ -566,12 +566,12 @@ def _by_clause(
     first = given[0][0]
     is_same = all(value == first for value, _ in given)
     if is_same and (is_sole or first.is_plain):
-        found = column_of(spark, first.expression)
-        return found if first.is_plain else assigned_as(found, kind, spark)
+        column = column_of(spark, first.expression)
+        return column if first.is_plain else assigned_as(column, kind, spark)
     case: Any = f
     for value, own in given:
-        found = column_of(spark, value.expression)
-        case = case.when(own, found if value.is_plain else assigned_as(found, kind, spark))
+        column = column_of(spark, value.expression)
+        case = case.when(own, column if value.is_plain else assigned_as(column, kind, spark))
     return case
 
 
@@ -731,9 +731,9 @@ def _change(
     )
 
 
-def _together(found: Iterable[Mapping[str, BitMap64]]) -> dict[str, BitMap64]:
+def _together(maps: Iterable[Mapping[str, BitMap64]]) -> dict[str, BitMap64]:
     whole: dict[str, BitMap64] = {}
-    for positions in found:
+    for positions in maps:
         for key, rows in positions.items():
             whole[key] = whole.get(key, BitMap64()) | rows
     return whole
@@ -773,8 +773,8 @@ def _result(
 
 
 def _placed(schema: Schema) -> StructType:
-    found = spark_schema(schema)
-    return found.add(FILE, "string", nullable=False).add(POSITION, "long", nullable=False)
+    shape = spark_schema(schema)
+    return shape.add(FILE, "string", nullable=False).add(POSITION, "long", nullable=False)
 
 
 def _plain(shape: StructType) -> StructType:
@@ -831,11 +831,11 @@ def _write_part(
             is_kept = pc.equal(clause, pa.scalar(keep, pa.int32()))
             for key in pc.unique(file.drop_null()).to_pylist():
                 of_file = pc.equal(file, key)
-                for found, chosen in ((kept, is_kept), (gone, pc.invert(is_kept))):
+                for places_of, chosen in ((kept, is_kept), (gone, pc.invert(is_kept))):
                     places = position.filter(pc.and_(of_file, chosen))
                     if len(places):
                         noted += len(places)
-                        found.setdefault(key, BitMap64()).update(places.to_pylist())
+                        places_of.setdefault(key, BitMap64()).update(places.to_pylist())
             new = batch.filter(pc.is_in(clause, value_set=written))
             yield pa.RecordBatch.from_arrays(new.columns[3:], names=list(schema.names))
 

@@ -8,22 +8,13 @@ It accepts no pushed filters (`pushFilters`), whatever the session requests: Spa
 made for the filters of one query with the DataFrame, and use it in every later query of the same DataFrame,
 even with other filters. The option `where` selects the rows of a DataFrame.
 
-The metadata tables (docs/INSPECTION.md) are DataFrames, too.
-
-    spark.read.format("inlay").option("table", "history").load("s3://bucket/tables/events")
-
-Promise: the rows and columns of the `Table` method of that name, in Spark's types, of the requested
-version, tag or branch; they are read when the DataFrame is made.
-
-An executor's part of a read is `TaskReader`. Promise: the rows of the partition's tasks, without deleted
-ones, in exactly the columns that Spark requested. A value that pickles and goes to every task, so it
-contains only the table's schema.
+An executor's part of a read is `TaskReader`: a value that pickles and goes to every task, so it contains
+only the table's schema.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -33,8 +24,8 @@ from inlay.engine import Schema
 from inlay.errors import InvalidRequest
 from inlay.format.predicate import TRUE, Predicate
 from inlay.plan.metadata.state import State
-from inlay.spark.connect import THREADS, connect, place, ref_of
-from inlay.spark.options import METADATA, ReadOptions
+from inlay.spark.connect import THREADS, connect
+from inlay.spark.options import ReadOptions
 from inlay.spark.partitions import FilePartition, plan_partitions
 from inlay.spark.types import arrow_for, check_asked, column_ids, to_spark
 
@@ -139,46 +130,3 @@ class InlayReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._tasks.read(partition)
-
-
-def load_metadata(options: ReadOptions) -> pa.Table:
-    if options.columns is not None or options.where is not None or options.is_stream:
-        raise InvalidRequest(
-            "the option table takes no columns, where or options of streams",
-            next_step="Select from the DataFrame",
-        )
-    import inlay
-
-    table = inlay.open(place(options.uri), version=options.version, ref=ref_of(options.uri))
-    assert options.table in METADATA
-    found: pa.Table = getattr(table.inspect, options.table)()
-    return found
-
-
-def metadata_schema(table: pa.Table) -> StructType:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(table.schema)
-
-
-@dataclass(frozen=True)
-class _Rows(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
-    rows: pa.Table
-
-
-class InlayMetadataReader(DataSourceReader):  # type: ignore[misc]  # as above
-    """One partition, which contains the rows."""
-
-    def __init__(self, table: pa.Table, asked: StructType) -> None:
-        self._partition = _Rows(table.select(asked.names))
-        self._arrow = arrow_for(asked)
-
-    def __getstate__(self) -> dict[str, object]:
-        return {"_arrow": self._arrow}  # the partition is sent separately
-
-    def partitions(self) -> list[InputPartition]:
-        return [self._partition]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Rows)
-        return (to_spark(batch, self._arrow) for batch in partition.rows.to_batches())

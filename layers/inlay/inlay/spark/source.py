@@ -77,7 +77,7 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
 
         options, state = self._open()
         if options.table is not None:
-            from inlay.spark.reader import load_metadata, metadata_schema
+            from inlay.spark.metadata import load_metadata, metadata_schema
 
             return metadata_schema(load_metadata(options))
         if options.change_feed:
@@ -87,7 +87,8 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
         return spark_schema(state.snapshot.schema, options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from inlay.spark.reader import InlayMetadataReader, InlayReader, load_metadata
+        from inlay.spark.metadata import InlayMetadataReader, load_metadata
+        from inlay.spark.reader import InlayReader
 
         options, state = self._open()
         if options.table is not None:

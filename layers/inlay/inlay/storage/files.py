@@ -8,16 +8,6 @@ finer than the kernel's tick of some 4 ms, within which a reused inode could giv
 file edited in place by others gets the kernel's time: such an edit is detected unless size and tick are the
 same, the limit that make and git have too. A content hash would detect it, at the price of reading every
 file to list it.
-
-Keys are paths below a root, and folders are walked in key order. Promise: a key never names anything
-outside the root, and a walk gives keys in the order of their UTF-8 bytes, which is not the order of
-directories: "a.b" comes before "a/b", because "." sorts before "/". (Sorting `str` by code point is sorting
-its UTF-8 bytes.)
-
-The parts of an unfinished upload are collected in a folder (`Staging`). Promise: an upload exists as a
-whole or not at all, by its manifest; a part is replaced in one step. What a crash leaves behind is hidden
-from listings of objects but listed among the uploads, so that garbage collection finds it and no row
-survives there unnoticed.
 """
 
 from __future__ import annotations
@@ -185,7 +175,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The folder `root`, a path ending in a slash."""
+    """The folder `root`, a path ending in a slash.
+
+    Keys are paths below it, and it is walked in their order. A key never names anything outside the root,
+    and a walk gives keys in the order of their UTF-8 bytes, which is not the order of directories: "a.b"
+    comes before "a/b", because "." sorts before "/". (Sorting `str` by code point is sorting its UTF-8
+    bytes.)
+    """
 
     root: str
 
@@ -310,7 +306,12 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """The folder of one upload, open."""
+    """The folder of one upload, open.
+
+    It collects the parts of an unfinished upload, which exists as a whole or not at all, by its manifest; a
+    part is replaced in one step. What a crash leaves behind is hidden from listings of objects but listed
+    among the uploads, so that garbage collection finds it and no row survives there unnoticed.
+    """
 
     folder: int
 

@@ -461,12 +461,12 @@ class GcsStore:
     ) -> Written | Refused | Missing:
         rules.check_part_list(key, parts)
         parts_there = self._of_upload(key, upload_id)
-        held = {each.number: each for each in parts_there if "timeDeleted" not in each.resource}
+        held = {part.number: part for part in parts_there if "timeDeleted" not in part.resource}
         if 0 not in held:
             return Missing(self._now_us())
         staged = {
-            number: rules.StagedPart(each.generation, int(each.resource["size"]))
-            for number, each in held.items()
+            number: rules.StagedPart(part.generation, int(part.resource["size"]))
+            for number, part in held.items()
             if 0 < number < _JOINED
         }
         rules.check_completion(key, parts, staged)
@@ -530,8 +530,8 @@ class GcsStore:
 
     def _forget(self, key: str, upload_id: str) -> None:
         """Deletes what an upload left, the object that makes it one last."""
-        left = self._of_upload(key, upload_id)
-        for some in ([e for e in left if e.number], [e for e in left if not e.number]):
+        staged = self._of_upload(key, upload_id)
+        for some in ([e for e in staged if e.number], [e for e in staged if not e.number]):
             failures = rest.delete_each(self._delete, [(e.name, e.generation) for e in some])
             if failures:
                 raise AccessDenied(
@@ -543,16 +543,16 @@ class GcsStore:
     def _of_upload(self, key: str, upload_id: str) -> Sequence[_Staged]:
         folder, slash, _ = key.rpartition("/")
         prefix = f"{folder}{slash}{_HIDDEN}{upload_id}~"
-        staged = [_staged(each) for each in self._listed(prefix, versions="true")]
-        return [each for each in staged if each is not None and each.target == key]
+        staged = [_staged(item) for item in self._listed(prefix, versions="true")]
+        return [part for part in staged if part is not None and part.target == key]
 
     def list_uploads(self, prefix: str) -> Iterator[Upload]:
         folder = prefix[: prefix.rfind("/") + 1]
         began: dict[tuple[str, str], int] = {}
-        for each in self._listed(folder, versions="true"):
-            if (part := _staged(each)) is not None and part.target.startswith(prefix):
+        for item in self._listed(folder, versions="true"):
+            if (part := _staged(item)) is not None and part.target.startswith(prefix):
                 name = (part.target, part.upload_id)
-                at = _time_us(each)
+                at = _time_us(item)
                 began[name] = min(at, began.get(name, at))
         for (key, upload_id), at in sorted(began.items(), key=lambda e: (e[0][0].encode(), e[1])):
             yield Upload(key, upload_id, at)
@@ -562,21 +562,21 @@ class GcsStore:
     def list_versions(self, prefix: str) -> Iterator[ObjectVersion]:
         kept = self._listed(prefix, versions="true")
         ordered = heapq.merge(kept, self._soft_deleted(prefix), key=lambda e: e["name"].encode())
-        for _, of_key in itertools.groupby(ordered, lambda each: each["name"]):
-            for each in sorted(of_key, key=lambda e: int(e["generation"]), reverse=True):
-                part, soft = _staged(each), "softDeleteTime" in each
+        for _, of_key in itertools.groupby(ordered, lambda item: item["name"]):
+            for item in sorted(of_key, key=lambda e: int(e["generation"]), reverse=True):
+                part, soft = _staged(item), "softDeleteTime" in item
                 if part is not None and not soft:
                     continue  # of an unfinished upload, which is aborted with all its versions
                 yield ObjectVersion(
-                    each["name"] if part is None else part.target,
-                    f"{_SOFT}{each['generation']}:{each.get('hardDeleteTime', '')}"
+                    item["name"] if part is None else part.target,
+                    f"{_SOFT}{item['generation']}:{item.get('hardDeleteTime', '')}"
                     if soft
-                    else str(each["generation"]),
-                    int(each["size"]),
-                    _time_us(each),
-                    is_latest=not soft and "timeDeleted" not in each,
+                    else str(item["generation"]),
+                    int(item["size"]),
+                    _time_us(item),
+                    is_latest=not soft and "timeDeleted" not in item,
                     marker=False,
-                    etag=str(each["generation"]),
+                    etag=str(item["generation"]),
                 )
 
     def _soft_deleted(self, prefix: str) -> Iterator[Mapping[str, Any]]:

@@ -314,20 +314,20 @@ class S3Store:
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         infos = (
             ObjectInfo(
-                each["Key"],
-                each["Size"],
-                rules.bare_etag(each["ETag"]),
-                _us(each["LastModified"]),
+                item["Key"],
+                item["Size"],
+                rules.bare_etag(item["ETag"]),
+                _us(item["LastModified"]),
             )
             for page in self._pages("list_objects_v2", prefix, StartAfter=start_after)
-            for each in page.get("Contents", ())
+            for item in page.get("Contents", ())
         )
         return rules.in_key_order(f"s3://{self._name}", infos, after=start_after)
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
         for page in self._pages("list_objects_v2", prefix, Delimiter="/"):
-            for each in page.get("CommonPrefixes", ()):
-                yield each["Prefix"]
+            for item in page.get("CommonPrefixes", ()):
+                yield item["Prefix"]
 
     # -- writes -------------------------------------------------------------------------------
 
@@ -430,17 +430,19 @@ class S3Store:
     def _delete(self, objects: Iterable[Mapping[str, str]]) -> Sequence[DeleteFailure]:
         failures: list[DeleteFailure] = []
         for batch in rules.delete_batches(objects):
-            left = batch
+            pending = batch
             for attempt in range(1, MAX_ATTEMPTS + 1):
-                refused = self._delete_batch(left)
-                again = [each for each in refused if each["Code"] in s3_errors.TRANSIENT]
-                if not again or attempt == MAX_ATTEMPTS:
+                refused = self._delete_batch(pending)
+                repeated = [
+                    refusal for refusal in refused if refusal["Code"] in s3_errors.TRANSIENT
+                ]
+                if not repeated or attempt == MAX_ATTEMPTS:
                     break
-                failures += [_failure(each) for each in refused if each not in again]
-                names = {each["Key"] for each in again}
-                left = [each for each in left if each["Key"] in names]
-                _back_off(attempt, again[0]["Code"], self._name)
-            failures += [_failure(each) for each in refused]
+                failures += [_failure(refusal) for refusal in refused if refusal not in repeated]
+                names = {refusal["Key"] for refusal in repeated}
+                pending = [item for item in pending if item["Key"] in names]
+                _back_off(attempt, repeated[0]["Code"], self._name)
+            failures += [_failure(refusal) for refusal in refused]
         return failures
 
     def _delete_batch(self, batch: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
@@ -450,7 +452,7 @@ class S3Store:
         refused: Sequence[Mapping[str, str]] = content.get("Errors", ())
         # A missing key counts as deleted; some servers report a missing version as an error.
         done = s3_errors.GONE | {"PreconditionFailed"}  # of `delete_unchanged`: it was overwritten
-        return [each for each in refused if each["Code"] not in done]
+        return [refusal for refusal in refused if refusal["Code"] not in done]
 
     # -- multipart ----------------------------------------------------------------------------
 
@@ -543,30 +545,30 @@ class S3Store:
 
     def list_uploads(self, prefix: str) -> Iterator[Upload]:
         for page in self._pages("list_multipart_uploads", prefix):
-            for each in page.get("Uploads", ()):
-                yield Upload(each["Key"], each["UploadId"], _us(each["Initiated"]))
+            for upload in page.get("Uploads", ()):
+                yield Upload(upload["Key"], upload["UploadId"], _us(upload["Initiated"]))
 
     # -- versions -----------------------------------------------------------------------------
 
     def list_versions(self, prefix: str) -> Iterator[ObjectVersion]:
         for page in self._pages("list_object_versions", prefix):
             versions = [
-                (each, marker)
+                (version, marker)
                 for name, marker in (("Versions", False), ("DeleteMarkers", True))
-                for each in page.get(name, ())
+                for version in page.get(name, ())
             ]
             # The SDK separates versions from markers; restore S3's order: of a key the newest first.
-            versions.sort(key=lambda each: each[0]["LastModified"], reverse=True)
-            versions.sort(key=lambda each: (each[0]["Key"], not each[0]["IsLatest"]))
-            for each, marker in versions:
+            versions.sort(key=lambda version: version[0]["LastModified"], reverse=True)
+            versions.sort(key=lambda version: (version[0]["Key"], not version[0]["IsLatest"]))
+            for version, marker in versions:
                 yield ObjectVersion(
-                    each["Key"],
-                    each["VersionId"],
-                    each.get("Size", 0),
-                    _us(each["LastModified"]),
-                    is_latest=each["IsLatest"],
+                    version["Key"],
+                    version["VersionId"],
+                    version.get("Size", 0),
+                    _us(version["LastModified"]),
+                    is_latest=version["IsLatest"],
                     marker=marker,
-                    etag=rules.bare_etag(each.get("ETag", "")),
+                    etag=rules.bare_etag(version.get("ETag", "")),
                 )
 
     def delete_versions(self, versions: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
@@ -794,7 +796,9 @@ def _is_cut_short(operation: str, content: Mapping[str, Any]) -> bool:
     if not content.get("ResponseMetadata", {}).get("HTTPHeaders"):
         return True
     members = [content.get(name) for name in _ALWAYS.get(operation, ())]
-    return any(each is None or (isinstance(each, dict) and "ETag" not in each) for each in members)
+    return any(
+        member is None or (isinstance(member, dict) and "ETag" not in member) for member in members
+    )
 
 
 def _date_us(operation: str, response: Mapping[str, Any]) -> int:

@@ -25,8 +25,9 @@ from botocore.exceptions import NoCredentialsError, ParamValidationError
 from botocore.parsers import ResponseParserError
 
 from inlay.storage import rules, s3_environment, s3_errors
-from inlay.storage.s3_direct import ALGORITHM, DirectLine, Scope, authorization, checked
+from inlay.storage.s3_direct import DirectLine, checked
 from inlay.storage.s3_environment import DEFAULT_REGION, endpoint_of
+from inlay.storage.s3_signature import ALGORITHM, Scope, authorization
 from inlay.storage.wrapped import PerProcess
 
 if TYPE_CHECKING:

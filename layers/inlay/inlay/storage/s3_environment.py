@@ -23,7 +23,8 @@ import botocore
 import urllib3
 from botocore.exceptions import HTTPClientError
 
-from inlay.storage.s3_direct import DirectLine, Scope
+from inlay.storage.s3_direct import DirectLine
+from inlay.storage.s3_signature import Scope
 from inlay.storage.wrapped import PerProcess
 
 DEFAULT_REGION: Final = "us-east-1"

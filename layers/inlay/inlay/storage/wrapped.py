@@ -10,12 +10,6 @@ complete_multipart, abort_multipart, list_uploads, list_versions.
 A meter counts requests by verb, and bytes up and down: one count per HTTP request, before it is sent, so
 that a failed request counts as well. Bytes are those of bodies, not of headers or listings. An attempt
 that the store repeats itself counts once.
-
-What belongs to one process (connections, threads, locks, and what they protect, a meter's counts among
-it) is held through `PerProcess`. Promise: a forked process never waits for a thread that it does not have,
-never takes a lock that a thread of its parent holds, and never uses its parent's sockets: it creates its
-own. A process is identified by the number of forks between it and the first one, not by its id: memory is
-only inherited along that line, while the system may give a grandchild the id of its dead grandparent.
 """
 
 from __future__ import annotations
@@ -69,7 +63,14 @@ if hasattr(os, "register_at_fork"):
 
 class PerProcess(Generic[T]):
     """A value that each process creates on first use. Several threads may call `make` at once; all get the
-    value of one of them."""
+    value of one of them.
+
+    For what belongs to one process: connections, threads, locks, and what they protect, a meter's counts
+    among it. A forked process never waits for a thread that it does not have, never takes a lock that a
+    thread of its parent holds, and never uses its parent's sockets: it creates its own. A process is
+    identified by the number of forks between it and the first one, not by its id: memory is only inherited
+    along that line, while the system may give a grandchild the id of its dead grandparent.
+    """
 
     __slots__ = ("_make", "_values")
 

@@ -165,8 +165,8 @@ def found_table(
     base = _empty(ctx, foreign, properties, date_us, begun, table_id or ctx.new_id())
     looked = look_at_all(sources, foreign, base.snapshot, copy=copy or own)
     for seen in looked:
-        found = foreign.positions.get(seen.uri)
-        if found and found.max() >= seen.entry.rows:
+        deleted_rows = foreign.positions.get(seen.uri)
+        if deleted_rows and deleted_rows.max() >= seen.entry.rows:
             raise CorruptTable("a delete is beyond the end of its data file", key=seen.uri)
     whole = [seen for seen in looked if not seen.again]
     base, entries = _recorded(base, whole)
@@ -188,11 +188,11 @@ def found_table(
     for seen in looked:
         if seen.again:  # one at a time: they are read
             made[seen.uri] = written_again(sources, foreign, base, seen)
-    live = tuple(e for found in made.values() for e in found if e.rows)
-    names = {uri: tuple(e.key for e in found if e.rows) for uri, found in made.items()}
-    left = {s.uri: foreign.positions[s.uri] for s in whole if s.uri in foreign.positions}
-    markers = tuple(_markers(ctx, base, left, foreign.keys, names))
-    deleted = sum(map(len, left.values()))
+    live = tuple(e for entries in made.values() for e in entries if e.rows)
+    names = {uri: tuple(e.key for e in entries if e.rows) for uri, entries in made.items()}
+    positions = {s.uri: foreign.positions[s.uri] for s in whole if s.uri in foreign.positions}
+    markers = tuple(_markers(ctx, base, positions, foreign.keys, names))
+    deleted = sum(map(len, positions.values()))
     change = Change(
         operation=operation,
         request=request,
@@ -396,7 +396,7 @@ def look_at_all(
         return seen
 
     compared = compared_columns(snapshot)
-    found: list[Seen] = []
+    looked_at: list[Seen] = []
     for seen in sources.ctx.map(look, foreign.files):
         # One after the other: a row group of a column is decoded at a time.
         with _of_the_file(sources, seen.uri):
@@ -414,9 +414,9 @@ def look_at_all(
                 check_pages(sources.objects, task, sources.ctx.executor)
             columns = (*compared, *seen.unproven.difference(compared))
             done = _compared(sources, seen, snapshot, columns, copy=copy) if columns else seen
-        found.append(replace(done, footer=None))
-        sources.ctx.progress("files", len(found), len(foreign.files))
-    return found
+        looked_at.append(replace(done, footer=None))
+        sources.ctx.progress("files", len(looked_at), len(foreign.files))
+    return looked_at
 
 
 @contextmanager
@@ -564,7 +564,7 @@ def _placed(
 ) -> Mapping[int, Field]:
     """Of the columns that a file lacks, those whose values its partition has exactly, as they are recorded
     for the file: none that has another column of their name."""
-    found: dict[int, Field] = {}
+    fields: dict[int, Field] = {}
     for place, part in enumerate(spec.fields[: len(partition)]):
         field = schema.by_id(part.source)
         if part.transform != "identity" or part.source not in lacking or field is None:
@@ -573,15 +573,15 @@ def _placed(
         # As text: 0.0 is kept for -0.0, and NaN equals itself.
         same = repr(value_in(recorded, partition)) == repr(lacking[part.source])
         if same and field.name not in has and schema.column(field.name) is field:
-            found[part.source] = recorded
-    return found
+            fields[part.source] = recorded
+    return fields
 
 
 def _stored(
     arrow: pa.Schema, schema: Schema, foreign: Foreign, *, without: Collection[int]
 ) -> Mapping[int, Primitive]:
     """The types of columns that the source's readers cast, by field id."""
-    found: dict[int, Primitive] = {}
+    kinds: dict[int, Primitive] = {}
     # Instants of an old calendar are shifted by some readers, and looked at where they have a zone.
     is_old = shifts_dates(arrow.metadata or {})
     for _, column, field, _ in paired(arrow, schema.fields):
@@ -591,8 +591,8 @@ def _stored(
         if kind is None or widens(kind, field.type) or (is_old and kind.is_temporal):
             continue
         if foreign.casts(kind, field.type):
-            found[field.id] = kind
-    return found
+            kinds[field.id] = kind
+    return kinds
 
 
 def _optional(arrow: pa.Schema, fields: tuple[Field, ...]) -> Mapping[int, int]:
@@ -611,32 +611,32 @@ def _stated(
 ) -> Mapping[int, ColumnStats]:
     """What the partition of a file says of its columns, and its metadata beside that (`constants`)."""
     known = {f.id: f.type for f in schema.fields if isinstance(f.type, Primitive)}
-    found: dict[int, ColumnStats] = {}
+    stats_of: dict[int, ColumnStats] = {}
     for field_id, value in constants.items():
         if field_id in known:
             single = PartitionSpec(1, (PartitionField(field_id, "identity", ""),))
             own = None if value is None else written(known[field_id], value)
             of = replace(entry, partition=(own,))
-            found[field_id] = with_partition(ColumnStats(), of, schema, single, field_id)
+            stats_of[field_id] = with_partition(ColumnStats(), of, schema, single, field_id)
     for source in _sources_of(spec):
         if source in known:
-            known_so_far = found.get(source, ColumnStats())
-            found[source] = with_partition(known_so_far, entry, schema, spec, source)
-    return {i: stats for i, stats in found.items() if stats != ColumnStats()}
+            known_so_far = stats_of.get(source, ColumnStats())
+            stats_of[source] = with_partition(known_so_far, entry, schema, spec, source)
+    return {i: stats for i, stats in stats_of.items() if stats != ColumnStats()}
 
 
 def _cast_elsewhere(schema: Schema, seen: Seen) -> UnsupportedTable:
     names = {field.id: ".".join(path) for path, field in schema.walk()}
-    found = ", ".join(f"{names[i]!r} as {kind}" for i, kind in seen.stored.items())
+    columns = ", ".join(f"{names[i]!r} as {kind}" for i, kind in seen.stored.items())
     return UnsupportedTable(
-        f"a file stores column {found}, which the source's readers cast, and Inlay's do not",
+        f"a file stores column {columns}, which the source's readers cast, and Inlay's do not",
         next_step="Adopt with copy, which writes such files again with the same values",
     )
 
 
 def _not_in_files(schema: Schema, seen: Seen) -> UnsupportedTable:
-    found = (schema.by_id(field_id) for field_id in sorted(seen.absent))
-    names = ", ".join(repr(field.name) for field in found if field is not None)
+    fields = (schema.by_id(field_id) for field_id in sorted(seen.absent))
+    names = ", ".join(repr(field.name) for field in fields if field is not None)
     return UnsupportedTable(
         f"column {names} is only in paths or metadata of the source, not in its files, and a file has "
         "no place for that in Inlay",
@@ -691,7 +691,7 @@ class _Columns:
         self, arrow: Sequence[pa.Field], fields: tuple[Field, ...], path: tuple[str, ...]
     ) -> tuple[Field, ...]:
         taken = {a.name for a in arrow}
-        found: list[Field] = []
+        matched: list[Field] = []
         for field in fields:
             here = (*path, field.name)
             columns = [a for a in arrow if self._is(a, field)]
@@ -707,15 +707,15 @@ class _Columns:
                 )
             if columns:
                 kind = self._type(columns[0].type, field.type, here)
-                found.append(replace(field, name=columns[0].name, type=kind))
+                matched.append(replace(field, name=columns[0].name, type=kind))
             elif field.name not in taken:
-                found.append(field)
+                matched.append(field)
             elif not field.nullable and field.default is None:
                 raise UnsupportedTable(
                     f"a data file lacks column {'.'.join(here)!r}, which is required",
                     next_step="Rewrite the source's data files",
                 )
-        return tuple(found)
+        return tuple(matched)
 
     def _is(self, arrow: pa.Field, field: Field) -> bool:
         if self.by_id:
@@ -827,8 +827,10 @@ def written_again(
 ) -> tuple[DataFile, ...]:
     """The live rows of a file with the columns that it lacks, as files of the new table."""
     ctx, schema = sources.ctx, base.snapshot.schema
-    found = foreign.positions.get(seen.uri)
-    hidden = () if found is None else (Marker(id="", body=Rows(tuple(found)), file=seen.uri),)
+    positions = foreign.positions.get(seen.uri)
+    hidden = (
+        () if positions is None else (Marker(id="", body=Rows(tuple(positions)), file=seen.uri),)
+    )
     recorded = seen.read_as(Schema(0, seen.fields))
     task = FileTask(file=seen.entry, schema=recorded, markers=hidden, int96=seen.times.unit)
     read_by = seen.read_as(schema)
@@ -872,11 +874,11 @@ def _markers(
 def _groups(positions: Mapping[str, BitMap64]) -> Iterator[dict[str, BitMap64]]:
     group: dict[str, BitMap64] = {}
     rows = 0
-    for uri, found in positions.items():
-        if group and (len(group) == OBJECT_FILES or rows + len(found) > OBJECT_POSITIONS):
+    for uri, rows_of in positions.items():
+        if group and (len(group) == OBJECT_FILES or rows + len(rows_of) > OBJECT_POSITIONS):
             yield group
             group, rows = {}, 0
-        group[uri] = found
-        rows += len(found)
+        group[uri] = rows_of
+        rows += len(rows_of)
     if group:
         yield group

@@ -121,11 +121,11 @@ def load(ctx: Context) -> bytes:
     return _answer(ctx)
 
 
-def stage(ctx: Context, found: Any) -> bytes:
+def stage(ctx: Context, asked: Any) -> bytes:
     """The metadata of a table that a commit will create: nothing of it is kept here. Raises
     `InvalidRequest`, `TableExists`."""
     check_free(ctx)
-    metadata = created_metadata(found, ctx.location(""), ctx.new_id())
+    metadata = created_metadata(asked, ctx.location(""), ctx.new_id())
     if ctx.store.scheme == "file":
         # Engines that write to a disk expect the table's folders to be there; buckets have none.
         for folder in ("metadata", "data"):
@@ -134,10 +134,10 @@ def stage(ctx: Context, found: Any) -> bytes:
     return json.dumps({"metadata": metadata, "config": {}}).encode()
 
 
-def create(ctx: Context, found: Any, idempotency_key: str | None = None) -> bytes:
+def create(ctx: Context, asked: Any, idempotency_key: str | None = None) -> bytes:
     """Creates an empty table, and returns the answer to loadTable."""
-    metadata = created_metadata(found, ctx.location(""), ctx.new_id())
-    return _create(ctx, metadata, keyed(idempotency_key, found))
+    metadata = created_metadata(asked, ctx.location(""), ctx.new_id())
+    return _create(ctx, metadata, keyed(idempotency_key, asked))
 
 
 def refuse_open_erasure(loaded: LoadedTable) -> None:
@@ -181,19 +181,19 @@ class ReadOnce(WrappedStore):
         known = self._known(key) if version_id is None else None
         if known is not None and len(known.body) >= min(length, known.size):
             return replace(known, body=known.body[-length:])
-        found = super().get_suffix(key, length, version_id=version_id)
-        if isinstance(found, Got) and version_id is None and key.endswith(_WRITTEN_ONCE):
-            self._kept.put(f"{self.bucket}/{key}", found, len(found.body))
-        return found
+        answer = super().get_suffix(key, length, version_id=version_id)
+        if isinstance(answer, Got) and version_id is None and key.endswith(_WRITTEN_ONCE):
+            self._kept.put(f"{self.bucket}/{key}", answer, len(answer.body))
+        return answer
 
     def _whole(self, key: str) -> Got | None:
-        found = self._known(key)
-        return found if found is not None and len(found.body) == found.size else None
+        answer = self._known(key)
+        return answer if answer is not None and len(answer.body) == answer.size else None
 
     def _known(self, key: str) -> Got | None:
         """The object, or its end."""
-        found: Got | None = self._kept.get(f"{self.bucket}/{key}")
-        return found
+        answer: Got | None = self._kept.get(f"{self.bucket}/{key}")
+        return answer
 
 
 def commit_table(ctx: Context, request: CommitRequest) -> bytes:
@@ -346,8 +346,8 @@ class PublishedNow:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = json.loads(self.body)["metadata"]
-        return found
+        metadata: Mapping[str, Any] = json.loads(self.body)["metadata"]
+        return metadata
 
 
 def published_now(ctx: Context) -> PublishedNow | None:
@@ -486,27 +486,27 @@ def planned(
     removed = {s["snapshot-id"] for s in published["snapshots"]} - {
         s["snapshot-id"] for s in after["snapshots"]
     }
-    found, strict = None, refs is not None
+    changes, strict = None, refs is not None
     if head is not None:
         # A table that is replaced has no parent, and all that there is goes.
         before = head.began_on or head.replaced
         if head.gone is not None:
             before = _list_that_was_published(ctx, base.snapshot.table_id, *head.gone)
-        found = difference(sources, source, before, head.manifest_list)
-        is_append = found.is_append and head.operations == {"append"}
+        changes = difference(sources, source, before, head.manifest_list)
+        is_append = changes.is_append and head.operations == {"append"}
         strict = strict or not is_append or (head.began_on is None and head.gone is None)
         if strict and head.gone is not None:
             raise _not_published(head.gone[0])
-    if strict or updates or found is None:  # all but an append alone
+    if strict or updates or changes is None:  # all but an append alone
         reason = unmet(request.requirements, published)
         if reason:
             raise ConcurrentChange(reason, table=ctx.uri, version=base.snapshot.version)
     requires: tuple[Requirement, ...] = ()
     objects: tuple[Request, ...] = ()
     uploaded_us = None
-    if found is not None:
+    if changes is not None:
         of = replace(sources, ctx=replace(ctx, table_id=base.snapshot.table_id))
-        rows = rows_of(of, source, planned_base(base, snapshot), found)
+        rows = rows_of(of, source, planned_base(base, snapshot), changes)
         compared = frozenset(compared_columns(snapshot))
         updates.append(AddFiles(rows.files, rows.sources_us, compared))
         # A branch has what is picked of another one, and of main.
@@ -615,11 +615,11 @@ def _with_branch(
 
 def _shown(table: Snapshot, published: Mapping[str, Any], snapshot_id: object) -> Ref | None:
     """What a published snapshot is of the table."""
-    for each in published["snapshots"]:
-        if each["snapshot-id"] == snapshot_id:
-            head = each.get("summary", {}).get(HEAD)
+    for snapshot in published["snapshots"]:
+        if snapshot["snapshot-id"] == snapshot_id:
+            head = snapshot.get("summary", {}).get(HEAD)
             if head is None:
-                return Ref(kind="tag", version=each["sequence-number"])
+                return Ref(kind="tag", version=snapshot["sequence-number"])
             refs = table.refs.values()
             return next((r for r in refs if r.head is not None and r.head.id == head), None)
     return None
@@ -691,11 +691,11 @@ def _head(published: Mapping[str, Any], after: Mapping[str, Any], name: str) -> 
 def _list_that_was_published(ctx: Context, table_id: str, snapshot_id: int, version: int) -> str:
     """The manifest list of a snapshot that a version's metadata shows, and today's no longer: others have
     published often since. One GET."""
-    found = load_metadata(ctx, version) if version > 0 else None
-    if found is not None and found["table-uuid"] == table_id:
-        for each in found["snapshots"]:
-            if each["snapshot-id"] == snapshot_id:
-                return str(each["manifest-list"])
+    metadata = load_metadata(ctx, version) if version > 0 else None
+    if metadata is not None and metadata["table-uuid"] == table_id:
+        for snapshot in metadata["snapshots"]:
+            if snapshot["snapshot-id"] == snapshot_id:
+                return str(snapshot["manifest-list"])
     raise _not_published(snapshot_id)
 
 
@@ -707,13 +707,13 @@ def _set_properties(published: Mapping[str, Any], after: Mapping[str, Any]) -> S
     old, new = published["properties"], after["properties"]
     changed = {k: new.get(k) for k in {*old, *new} if old.get(k) != new.get(k)}
     _check_theirs(changed)
-    found: dict[str, str | None] = {f"{ICEBERG}{k}": v for k, v in sorted(changed.items())}
+    properties: dict[str, str | None] = {f"{ICEBERG}{k}": v for k, v in sorted(changed.items())}
     if after["format-version"] != published["format-version"]:
-        found["publish.format"] = _publish_format(after)
-    if not found:
+        properties["publish.format"] = _publish_format(after)
+    if not properties:
         return None
-    check_properties({k: v for k, v in found.items() if v is not None})
-    return SetProperties(found)
+    check_properties({k: v for k, v in properties.items() if v is not None})
+    return SetProperties(properties)
 
 
 def _partitioning(snapshot: Snapshot, source: SourceTable) -> SetPartitioning | None:
@@ -740,16 +740,16 @@ def _is_ordered(metadata: Mapping[str, Any]) -> bool:
 def _schema_edit(ctx: Context, snapshot: Snapshot, source: SourceTable) -> AlterSchema | None:
     """The change of columns that a request makes; None for none. Raises `InvalidRequest` for what the
     evolution of a schema cannot be."""
-    wanted = source.schema
-    key = tuple(f.name for i in source.key if (f := wanted.by_id(i)) is not None)
-    evolution = evolution_between(snapshot.schema, wanted)
+    schema = source.schema
+    key = tuple(f.name for i in source.key if (f := schema.by_id(i)) is not None)
+    evolution = evolution_between(snapshot.schema, schema)
     if source.key != snapshot.primary_key:
         evolution = replace(evolution, key=key)
     edit = AlterSchema(snapshot.schema_id, evolution)
     made = evolved(snapshot, edit)
-    if made.fields != wanted.fields:
+    if made.fields != schema.fields:
         raise InvalidRequest(
-            "the new columns are not those that Inlay would make: " + _unlike(made, wanted),
+            "the new columns are not those that Inlay would make: " + _unlike(made, schema),
             next_step="Change the schema in smaller steps, or by `inlay alter`",
             table=ctx.uri,
         )
@@ -758,9 +758,9 @@ def _schema_edit(ctx: Context, snapshot: Snapshot, source: SourceTable) -> Alter
     return edit
 
 
-def _unlike(made: Schema, wanted: Schema) -> str:
+def _unlike(made: Schema, schema: Schema) -> str:
     have = {f.id: (path, f) for path, f in made.walk()}
-    for path, field in wanted.walk():
+    for path, field in schema.walk():
         if field.id not in have:
             return f"{'.'.join(path)!r} has field id {field.id}"
         if have[field.id][1] != field:

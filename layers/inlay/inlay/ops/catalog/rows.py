@@ -78,16 +78,16 @@ def difference(
 
     def entries(manifests: Sequence[Manifest], *, data: bool) -> dict[object, SourceFile]:
         chosen = [m for m in manifests if m.path not in shared and (m.content == DATA) == data]
-        found: dict[object, SourceFile] = {}
+        by_place: dict[object, SourceFile] = {}
         for entry in entries_of(sources, table, chosen):
             name = (entry.path, entry.offset, entry.referenced)
-            if name in found:
+            if name in by_place:
                 raise UnsupportedTable(
                     f"the snapshot names {entry.path[:200]} twice",
                     next_step="Nothing was committed. Commit it once",
                 )
-            found[name] = entry
-        return found
+            by_place[name] = entry
+        return by_place
 
     def without(
         many: dict[object, SourceFile], others: Mapping[object, SourceFile]
@@ -96,16 +96,16 @@ def difference(
 
     old_data, new_data = entries(old, data=True), entries(new, data=True)
     old_deletes, new_deletes = entries(old, data=False), entries(new, data=False)
-    found = Difference(
+    changes = Difference(
         added=tuple(without(new_data, old_data)),
         removed=tuple(without(old_data, new_data)),
         added_deletes=tuple(without(new_deletes, old_deletes)),
         removed_deletes=tuple(without(old_deletes, new_deletes)),
     )
-    if not (found.added_deletes or found.removed_deletes):
-        return found
+    if not (changes.added_deletes or changes.removed_deletes):
+        return changes
     listed = [m for m in new if m.content == DATA]
-    return replace(found, live=files_by_path(list(entries_of(sources, table, listed))))
+    return replace(changes, live=files_by_path(list(entries_of(sources, table, listed))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,12 +122,12 @@ class Rows:
     sources_us: Mapping[str, int]
 
 
-def rows_of(sources: Sources, table: SourceTable, base: LoadedTable, found: Difference) -> Rows:
+def rows_of(sources: Sources, table: SourceTable, base: LoadedTable, changes: Difference) -> Rows:
     """`base` has the columns and the partitioning that the commit makes. Raises `UnsupportedTable`,
     `CorruptTable`, and what adoption raises of a file."""
     snapshot = base.snapshot
-    files_by_path(found.added)
-    for file in (*found.added, *found.added_deletes):
+    files_by_path(changes.added)
+    for file in (*changes.added, *changes.added_deletes):
         if classify(_key(sources, file.path)) is not ObjectKind.DATA:
             raise InvalidRequest(
                 f"the commit has a file outside of {keys.DATA}: {file.path[:200]}",
@@ -135,14 +135,14 @@ def rows_of(sources: Sources, table: SourceTable, base: LoadedTable, found: Diff
                 "elsewhere is neither collected nor erased",
             )
     spec_ids = _spec_ids(table, snapshot)
-    deletes = _deletes(sources, table, found)
+    deletes = _deletes(sources, table, changes)
     foreign = Foreign(
         kind="Iceberg",
         version=str(table.snapshot_id),
         schema=snapshot.schema,
         last_field_id=snapshot.last_field_id,
         naming=Naming(True, table.names, last_id=table.last_field_id),
-        files=tuple(foreign_file(sources, f, table, spec_ids) for f in found.added),
+        files=tuple(foreign_file(sources, f, table, spec_ids) for f in changes.added),
         specs=snapshot.specs,
         spec_id=snapshot.spec_id,
         positions=deletes.positions,
@@ -164,13 +164,13 @@ def rows_of(sources: Sources, table: SourceTable, base: LoadedTable, found: Diff
             positions[kept.key] = deletes.positions[seen.uri]
         made_of[seen.uri] = made
         entries += made
-        sources_us |= {each.key: seen.modified_us for each in made}
+        sources_us |= {file.key: seen.modified_us for file in made}
     _check_new(sources.ctx, base, [e for e in own if e is not None], sources_us)
     fresh = tuple(vector_markers(sources.ctx, base, positions))
     return Rows(
         files=tuple(e for e in entries if e.rows),
         objects=tuple(seen.request for seen in looked),
-        removed=tuple(_key(sources, f.path) for f in found.removed if f.rows),
+        removed=tuple(_key(sources, f.path) for f in changes.removed if f.rows),
         markers=(*fresh, *_markers_by_key(sources, base, deletes, made_of)),
         units=_units(sources, base, deletes, made_of),
         sources_us=sources_us,
@@ -183,11 +183,11 @@ def _spec_ids(table: SourceTable, snapshot: Snapshot) -> dict[int, int]:
     def same(spec: PartitionSpec, fields: object) -> bool:
         return [(f.source, f.transform) for f in spec.fields] == fields
 
-    found: dict[int, int] = {}
+    ids: dict[int, int] = {}
     for source in table.specs.values():
         fields = [(f.source, f.transform) for f in source.fields or ()]
-        found[source.id] = next((s.id for s in snapshot.specs if same(s, fields)), 0)
-    return found
+        ids[source.id] = next((s.id for s in snapshot.specs if same(s, fields)), 0)
+    return ids
 
 
 def _own(sources: Sources, base: LoadedTable, seen: Seen) -> DataFile | None:
@@ -231,7 +231,7 @@ def _check_new(
     before = max(versions, default=0)
 
     def may_have(segments: Sequence[Segment]) -> list[bool]:
-        return [each.level > 0 or (each.sequence or 0) > before for each in segments]
+        return [segment.level > 0 or (segment.sequence or 0) > before for segment in segments]
 
     state = base.state
     while names and (missing := state.missing_files(may_have)):
@@ -263,24 +263,24 @@ class _Deletes:
     older: frozenset[str] = frozenset()
 
 
-def _deletes(sources: Sources, table: SourceTable, found: Difference) -> _Deletes:
+def _deletes(sources: Sources, table: SourceTable, changes: Difference) -> _Deletes:
     """What the commit deletes. Raises `InvalidRequest` where a row would come back: a delete goes with its
     file, or another one has its positions."""
-    if found.live is None:
+    if changes.live is None:
         return _Deletes()
-    applied = Deletes(sources, table, dict(found.live))
-    by_key = [d for d in found.added_deletes if d.content == EQUALITY_DELETES]
-    positions = applied.positions(d for d in found.added_deletes if d.content != EQUALITY_DELETES)
+    applied = Deletes(sources, table, dict(changes.live))
+    by_key = [d for d in changes.added_deletes if d.content == EQUALITY_DELETES]
+    positions = applied.positions(d for d in changes.added_deletes if d.content != EQUALITY_DELETES)
     # What was published before has vectors and positions only.
-    for uri, rows in applied.positions(found.removed_deletes).items():
+    for uri, rows in applied.positions(changes.removed_deletes).items():
         if not rows <= positions.get(uri, BitMap64()):
             raise InvalidRequest(
                 f"the commit takes back deletes of {uri}: deleted rows would be shown again",
                 next_step="Restore an earlier version (`inlay restore`), or write the rows again",
             )
-    added = {f.path for f in found.added}
-    older = frozenset(sources.uri(path) for path in found.live if path not in added)
-    covered = frozenset((sources.uri(d.path), d.offset) for d in found.removed_deletes)
+    added = {f.path for f in changes.added}
+    older = frozenset(sources.uri(path) for path in changes.live if path not in added)
+    covered = frozenset((sources.uri(d.path), d.offset) for d in changes.removed_deletes)
     return _Deletes(positions, covered, tuple(applied.keys(by_key)), older)
 
 

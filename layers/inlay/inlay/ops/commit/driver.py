@@ -35,11 +35,6 @@ meanwhile have a chance. One of transactions waits before that (`let_others_in`)
 where 40 saturate the server), in about half its tries, and the longest wait is at most 1.16 of the loop's.
 benchmarks/contention.py measures it with processes.
 
-The base that an operation starts from (`recent_base`, …). Promise: it is never so old that the GC boundary
-may have passed what is uploaded on it, and never another table's; names are never applied to the columns of
-another schema; and work that a duplicate would discard is not started. The last is only an optimisation:
-the ledger is checked again on the base that is swapped out (`plan.metadata.state`).
-
 A result, what a write reports to its caller, states what was committed, and the measured cost: requests
 that were sent, not planned.
 """
@@ -632,7 +627,13 @@ def recent_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:
     others a moment ago. An attempt on a superseded base costs more than reading the pointer, and a writer
     that has just won leaves the next swap to those that wait. A writer that meets no other may be the
     reason why no other gets a turn, so the pointer is also read after MAX_UNREAD commits in quick
-    succession."""
+    succession.
+
+    The base of an operation is never so old that the GC boundary may have passed what is uploaded on it,
+    and never another table's; names are never applied to the columns of another schema; and work that a
+    duplicate would discard is not started. The last is only an optimisation: the ledger is checked again on
+    the base that is swapped out (`plan.metadata.state`).
+    """
     if base is None:
         return load_pointer(ctx)
     now = ctx.clock.monotonic()

@@ -10,20 +10,6 @@ the place of the winner's.
 
 Whether a change may be applied is checked for each on its own, on every base again: a duplicate, or a
 change whose upload is too old, drops out without affecting the others.
-
-In a commit queue, one of many threads with the same kind of work does it for all that wait. Promise: a
-thread that finds nobody working starts at once, alone and without delay. Threads that arrive while another
-works wait; when it has finished, the first of them takes the next turn, for itself and for those behind it
-whose items fit. Each thread works in at most one turn, so no thread is delayed by the work of later ones,
-and they are served in order of arrival. A forked process has its own queue: the threads that wait or work
-here do not exist in it.
-
-::
-
-    A ──── works for A ────┐
-       B ── waits ─────────┴─ works for B, C, D ─┐
-         C ── waits ─────────────────────────────┤ done
-            D ── waits ──────────────────────────┘ done
 """
 
 from __future__ import annotations
@@ -331,6 +317,19 @@ class Turn(Generic[I, A, K]):
 
 
 class CommitQueue(Generic[I, A, K]):
+    """One of many threads with the same kind of work does it for all that wait. A thread that finds nobody
+    working starts at once, alone and without delay. Threads that arrive while another works wait; when it
+    has finished, the first of them takes the next turn, for itself and for those behind it whose items fit.
+    Each thread works in at most one turn, so no thread is delayed by the work of later ones, and they are
+    served in order of arrival. A forked process has its own queue: the threads that wait or work here do
+    not exist in it.
+
+        A ──── works for A ────┐
+           B ── waits ─────────┴─ works for B, C, D ─┐
+             C ── waits ─────────────────────────────┤ done
+                D ── waits ──────────────────────────┘ done
+    """
+
     def __init__(self) -> None:
         self._queue: PerProcess[_Queue[I, A, K]] = PerProcess(_Queue)
 

@@ -187,8 +187,8 @@ class _Sweeper:
         if self.landing is not None:
             landed = check_landing(self.ctx, loaded, erasures, self.landing)
             # Only how many are about to be deleted: the keys of landed objects may contain names.
-            gone = {v for each in landed.values() for v in (*each.dead, *each.ingested)}
-            uploads = {u for each in landed.values() for u in each.uploads}
+            gone = {v for landing in landed.values() for v in (*landing.dead, *landing.ingested)}
+            uploads = {u for landing in landed.values() for u in landing.uploads}
             if gone or uploads:
                 version = loaded.snapshot.version
                 write_gone(self.ctx, version, landed, gone, len(uploads), self.written)
@@ -200,7 +200,7 @@ class _Sweeper:
             for erasure_id, landing in landed.items():
                 waits[erasure_id] += what_ended_meanwhile(landing) if uploads else landing.waiting
                 waits[erasure_id] += [Waiting("landing", f.key, f.reason) for f in failures]
-        waits = {name: found for name, found in waits.items() if found}
+        waits = {name: waiting for name, waiting in waits.items() if waiting}
         ready = [e for e in erasures if e.id not in waits]
         if not ready:
             return waits
@@ -216,16 +216,16 @@ class _Sweeper:
         forgot = self._forget_origins(contents) or self._forget_categories(loaded, contents)
         if forgot or self._purge_refs(loaded, contents, ready):
             return {}
-        live = frozenset(f.key for _, each in contents for f in each.state.files())
+        live = frozenset(f.key for _, content in contents for f in content.state.files())
         since_us = loaded.date_us - self.life_us
         searched.originals = find_originals(
             self.ctx, loaded, live, since_us, searched.texts, self.history
         )
         searched.originals_since = loaded.snapshot.oldest_version
-        found = findings_of(self.ctx, searched)
+        findings = findings_of(self.ctx, searched)
         if Properties(loaded.snapshot.properties).text("erasure.search") == "yes":
-            found = self._with_rows(contents, searched, found)
-        write_looks(self.ctx, searched, found, self.written)
+            findings = self._with_rows(contents, searched, findings)
+        write_looks(self.ctx, searched, findings, self.written)
         moved = tuple(
             replace(
                 erasure,
@@ -269,7 +269,7 @@ class _Sweeper:
         self,
         contents: Sequence[tuple[str | None, LoadedTable]],
         look: LastCheck,
-        found: Mapping[str, Findings],
+        findings: Mapping[str, Findings],
     ) -> dict[str, Findings]:
         """With the rows that have a text of the condition in any column, where it names one."""
         from inlay.ops.erase.subject import search_for_each  # only where it is asked for
@@ -285,7 +285,7 @@ class _Sweeper:
                 own,
                 rows_with=tuple((shown_name(c, hidden), n, files) for c, n, files in rows[name]),
             )
-            for name, own in found.items()
+            for name, own in findings.items()
         }
 
     def _mark_residue(
@@ -298,8 +298,8 @@ class _Sweeper:
         doomed = named_by_older_files(self.ctx, look)
         asked = look.asked
         marked = False
-        for name, each in contents if doomed else ():
-            there = [f for f in each.state.files() if f.key in doomed]
+        for name, content in contents if doomed else ():
+            there = [f for f in content.state.files() if f.key in doomed]
             markers = tuple(
                 Marker(id=f"{e}:{f.key}", body=Where(asked[e]), file=f.key, erasure=e)
                 for f in there
@@ -307,24 +307,24 @@ class _Sweeper:
             )
             if markers:
                 change = Change(operation="erase", deleted_rows=0, updates=(AddMarkers(markers),))
-                commit(replace(self.ctx, branch=name), change, base=each)
+                commit(replace(self.ctx, branch=name), change, base=content)
                 marked = True
         return marked
 
     def _forget_origins(self, contents: Sequence[tuple[str | None, LoadedTable]]) -> bool:
         """Whether a content named a file that was adopted, and that rewrites have replaced: its key is not
         the table's own and may be data (`mail=…/`). What needed it, changes between versions, ends."""
-        live = {f.key for _, each in contents for f in each.state.files()}
+        live = {f.key for _, content in contents for f in content.state.files()}
         forgot = False
-        for name, each in contents:
+        for name, content in contents:
             units = tuple(
-                Unit((f.key,), (replace(f, origin=FORGOTTEN),), each.snapshot.version)
-                for f in each.state.files()
+                Unit((f.key,), (replace(f, origin=FORGOTTEN),), content.snapshot.version)
+                for f in content.state.files()
                 if "://" in (f.origin or "") and f.origin not in live
             )
             if units:
                 change = Change(operation="erase", updates=(ReplaceFiles(units),))
-                commit(replace(self.ctx, branch=name), change, base=each)
+                commit(replace(self.ctx, branch=name), change, base=content)
                 forgot = True
         return forgot
 
@@ -336,9 +336,9 @@ class _Sweeper:
         before = loaded.snapshot.properties.get(ARROW_CATEGORIES)
         orders = arrow_categories(loaded.snapshot.properties)
         unused = {i: set(entries) for i, entries in orders.items()}
-        for _, each in contents if orders else ():
+        for _, content in contents if orders else ():
             missing = {i: tuple(e for e in orders[i] if e in unused[i]) for i in orders}
-            unused = unused_entries(self.ctx, each, missing)
+            unused = unused_entries(self.ctx, content, missing)
         if before is None or (orders and not any(unused.values())):
             return False
         kept = {i: tuple(e for e in orders[i] if e not in unused[i]) for i in orders}
@@ -348,7 +348,9 @@ class _Sweeper:
             requires=(
                 SameProperty(ARROW_CATEGORIES, before),
                 OnlyRefs(loaded.snapshot.refs),
-                OnlyFiles(frozenset(f.key for _, each in contents for f in each.state.files())),
+                OnlyFiles(
+                    frozenset(f.key for _, content in contents for f in content.state.files())
+                ),
             ),
         )
         # A conflict is not a failure, as above: it is looked at again.
@@ -442,14 +444,16 @@ class _Sweeper:
     ) -> bool:
         """Whether a branch or tag had to be cleaned: then look again."""
         refs = loaded.snapshot.refs
-        for name, each in contents:
-            if name is None or all(is_purged(each.state, refs[name], e) for e in erasures):
+        for name, content in contents:
+            if name is None or all(is_purged(content.state, refs[name], e) for e in erasures):
                 continue
             # It gets a head of its own that says nothing of the erasures.
-            old = tuple(m.id for m in each.state.markers() if any(concerns(m, e) for e in erasures))
+            old = tuple(
+                m.id for m in content.state.markers() if any(concerns(m, e) for e in erasures)
+            )
             change = Change(operation="erase", updates=(DropMarkers(old), PackMetadata()))
             with suppress(RefNotFound):  # dropped meanwhile
-                commit(replace(self.ctx, branch=name), change, base=each)
+                commit(replace(self.ctx, branch=name), change, base=content)
             return True
         return False
 
@@ -475,13 +479,13 @@ class _Sweeper:
         """(version, operation) of deletes committed in `since_version` or later, and of those not applied
         by then. One GET for each version since that this run has not read."""
         current = loaded.snapshot
-        found: list[tuple[int, str]] = []
+        deletes: list[tuple[int, str]] = []
         versions = range(max(since_version, current.oldest_version), current.version)
         archived = list(self.ctx.map(self.history.find, versions))
         for snapshot in [s for s in archived if s is not None] + [current]:
             if _names_rows(snapshot, first=snapshot.version == since_version):
-                found.append((snapshot.version, snapshot.commit.operation))
-        return found
+                deletes.append((snapshot.version, snapshot.commit.operation))
+        return deletes
 
     # -- to the end ---------------------------------------------------------------------------
 
@@ -524,9 +528,9 @@ class _Sweeper:
         if listing is None:  # list again, rather than trust the deletions
             listing = Listing.of(self.ctx)
             doomed, uploads = self._doomed(loaded, listing)
-            left = [*(v.key for v in doomed), *(u.key for u in uploads)]
-            if left:
-                there = [Waiting("object", name, "it is still there") for name in left]
+            remaining = [*(v.key for v in doomed), *(u.key for u in uploads)]
+            if remaining:
+                there = [Waiting("object", name, "it is still there") for name in remaining]
                 return waits | {e.id: there for e in due}
         self.history.listing, versions = listing, listing.versions
         names = [e.id for e in due]
@@ -591,8 +595,8 @@ class _Sweeper:
     def _left_in_landing(self, opened_us: int) -> int | None:
         if self.landing is None:
             return None
-        found = self.ctx.store.list_versions(self.landing)
-        return sum(v.modified_us <= opened_us for v in found)
+        versions = self.ctx.store.list_versions(self.landing)
+        return sum(v.modified_us <= opened_us for v in versions)
 
     def _another_run(self, due: Sequence[Erasure]) -> Waits:
         other = Waiting("time", f"{self.life_us / 1e6:.0f} s", "another run is ending it")
@@ -684,9 +688,9 @@ class _Sweeper:
         boundary was moved since it wrote the receipt (`NextReceipts`). Never is one deleted or written over
         by its name alone: by then it may be another run's, and in the chain.
         """
-        left = {v.key: v for v in facts.versions if v.is_latest and not v.marker}
-        there = [e for e in due if self.ctx.key(keys.receipt_key(e.id)) in left]
-        stale = {e.id: left[self.ctx.key(keys.receipt_key(e.id))] for e in there}
+        live = {v.key: v for v in facts.versions if v.is_latest and not v.marker}
+        there = [e for e in due if self.ctx.key(keys.receipt_key(e.id)) in live]
+        stale = {e.id: live[self.ctx.key(keys.receipt_key(e.id))] for e in there}
         for erasure, table in zip(there, self.ctx.map(self._table_of, there), strict=True):
             if table not in (None, loaded.snapshot.table_id):
                 key = keys.receipt_key(erasure.id)
@@ -702,8 +706,8 @@ class _Sweeper:
             over = stale[erasure.id].etag if erasure.id in stale else None
             fresh.append((keys.receipt_key(erasure.id), data, over))
 
-        def write(each: tuple[str, bytes, str | None]) -> None:
-            key, data, over = each
+        def write(receipt: tuple[str, bytes, str | None]) -> None:
+            key, data, over = receipt
             self.ctx.write_once(key, data, over=over)
 
         try:
@@ -728,8 +732,8 @@ def _waits_for_files(
     contents: Iterable[tuple[str | None, LoadedTable]], erasures: Sequence[Erasure], reason: str
 ) -> Waits:
     waits: Waits = {e.id: [] for e in erasures}
-    for name, each in contents:
-        for erasure_id, files in unclean_files(each.state, erasures).items():
+    for name, content in contents:
+        for erasure_id, files in unclean_files(content.state, erasures).items():
             listed = waits[erasure_id]
             for key in list(files)[: MAX_WAITING - len(listed)]:
                 listed.append(Waiting("file", key, reason + ref_suffix(name)))
@@ -794,23 +798,23 @@ def finish_erasures(
         together = [e for e in open_ if e.phase == open_[0].phase]
         sweeper.deleted, sweeper.failures, sweeper.left_us = 0, (), 0
         sweeper.after = None
-        found = sweeper.step(loaded, together)
+        step_waits = sweeper.step(loaded, together)
         deleted += sweeper.deleted
         failures += sweeper.failures
-        only_time = all(w.what == "time" for each in found.values() for w in each)
-        if found and only_time and life_seconds < SHORT_WAIT_SECONDS:
+        only_time = all(w.what == "time" for waits in step_waits.values() for w in waits)
+        if step_waits and only_time and life_seconds < SHORT_WAIT_SECONDS:
             ctx.clock.sleep(1.0 + sweeper.left_us / 1e6)
             loaded = load_again(ctx, loaded)
             continue
-        waiting |= found
+        waiting |= step_waits
         if sweeper.after is not None:
             loaded = sweeper.after
-        elif not found:  # something was done beside, or another run was faster
+        elif not step_waits:  # something was done beside, or another run was faster
             loaded = load_again(ctx, loaded)
     result = SweepResult(
         deleted=deleted,
         receipts=tuple(sweeper.receipts),
-        waiting=tuple((name, w) for name, found in waiting.items() for w in found),
+        waiting=tuple((name, w) for name, waits in waiting.items() for w in waits),
         failures=failures,
     )
     return result, loaded

@@ -99,7 +99,7 @@ def check_landing(
     newest_us = max(e.opened_us for e in erasures)
     # Live data files where they landed, on any branch.
     here = f"{ctx.store.scheme}://{ctx.store.bucket}/"
-    files = (f for _, each in each_content(ctx, loaded) for f in each.state.files())
+    files = (f for _, content in each_content(ctx, loaded) for f in content.state.files())
     ours = {f.key.removeprefix(here) for f in files if f.adopted}
     # Uploads before objects: one that ends meanwhile, whose object is dated by its beginning, is in either.
     uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us <= newest_us]
@@ -175,28 +175,31 @@ def _is_from(version: ObjectVersion, opened_us: int) -> bool:
     return version.modified_us <= opened_us or (not version.marker and lists_refused(version.key))
 
 
-def clear_landing(ctx: Context, found: Iterable[Landing]) -> tuple[int, tuple[DeleteFailure, ...]]:
+def clear_landing(
+    ctx: Context, landings: Iterable[Landing]
+) -> tuple[int, tuple[DeleteFailure, ...]]:
     """Deletes what can be deleted, versions for good: how many, and what failed. Where a name keeps no
     versions it is looked at again first: minutes may have passed since the listing, and what was put there
     meanwhile is not known."""
-    each = tuple(found)
-    listed = list({(v.key, v.version_id): v for f in each for v in (*f.dead, *f.ingested)}.values())
+    landings = tuple(landings)
+    doomed = (version for f in landings for version in (*f.dead, *f.ingested))
+    listed = list({(v.key, v.version_id): v for v in doomed}.values())
     looked = list(ctx.map(lambda version: _as_listed(ctx, version), listed))
     gone = [(v.key, v.version_id) for v, by in zip(listed, looked, strict=True) if by == "version"]
     same = [(v.key, v.etag) for v, by in zip(listed, looked, strict=True) if by == "content"]
     failures = tuple(ctx.store.delete_versions(gone)) if gone else ()
     failures += tuple(ctx.store.delete_unchanged(same)) if same else ()
-    for upload in {u: None for f in each for u in f.uploads}:
+    for upload in {u: None for f in landings for u in f.uploads}:
         ctx.store.abort_multipart(upload.key, upload.upload_id)
     return len(gone) + len(same) - len(failures), failures
 
 
-def what_ended_meanwhile(found: Landing) -> Iterator[Waiting]:
+def what_ended_meanwhile(landing: Landing) -> Iterator[Waiting]:
     """What a second check found, after the uploads of the first were aborted: one may have ended before."""
-    yield from found.waiting
-    for version in (*found.dead, *found.ingested):
+    yield from landing.waiting
+    for version in (*landing.dead, *landing.ingested):
         yield Waiting("landing", version.key, "it landed meanwhile")
-    for upload in found.uploads:
+    for upload in landing.uploads:
         yield Waiting("landing", upload.key, "its upload is still under way")
 
 
@@ -214,11 +217,11 @@ def _as_listed(ctx: Context, version: ObjectVersion) -> str | None:
     return "version" if is_same else None
 
 
-def shut_out(ctx: Context, found: Iterable[Landing]) -> tuple[Request, ...]:
+def shut_out(ctx: Context, landings: Iterable[Landing]) -> tuple[Request, ...]:
     """The events of data that stays though it may hold what is erased, refused or waived. With the
     predicate nothing would mark its rows any more: the ledger remembers these events, so that none
     brings them in after all, whatever the table's schema becomes."""
-    kept = {o.version: None for each in found for o in each.others if _could_come_in(o)}
+    kept = {o.version: None for landing in landings for o in landing.others if _could_come_in(o)}
     return tuple(request for version in kept for request in _requests_of(ctx, version))
 
 
@@ -315,24 +318,26 @@ def _judge(
         return _judge_data(objects, loaded, task, location, predicate)
 
     try:
-        found = judge(any_of(list(asked.values())))
+        judged = judge(any_of(list(asked.values())))
         # Its folders say what its rows will have there, whatever the condition selects by it.
         if any(inspected.folders & field_ids(predicate) for predicate in asked.values()):
-            found = _Judged(waits=_MAY_HOLD_ROWS)
-        if found.waits is None or inspect_rows(ctx, source, loaded.snapshot) is None:
-            return found
+            judged = _Judged(waits=_MAY_HOLD_ROWS)
+        if judged.waits is None or inspect_rows(ctx, source, loaded.snapshot) is None:
+            return judged
         # Refused by its rows: no event will bring it in.
-        each = {name: judge(predicate) for name, predicate in asked.items()}
+        judgements = {name: judge(predicate) for name, predicate in asked.items()}
     except InlayError as error:
         if error.kind is ErrorKind.RETRY:
             raise
         return _Judged(waits=f"it cannot be read ({error.message}): replace or delete it")
-    return _Judged(others={name: _refused_by_rows(version, own) for name, own in each.items()})
+    return _Judged(
+        others={name: _refused_by_rows(version, own) for name, own in judgements.items()}
+    )
 
 
-def _refused_by_rows(version: ObjectVersion, found: _Judged) -> NeverTaken:
-    said: Said = "names" if found.waits else "perhaps" if found.perhaps else "nothing"
-    where = "its rows" if found.waits == _HOLDS_ROWS else "beside its rows"
+def _refused_by_rows(version: ObjectVersion, judged: _Judged) -> NeverTaken:
+    said: Said = "names" if judged.waits else "perhaps" if judged.perhaps else "nothing"
+    where = "its rows" if judged.waits == _HOLDS_ROWS else "beside its rows"
     return NeverTaken(version, LandedKind.DATA, said, "" if said == "nothing" else where)
 
 
@@ -378,6 +383,6 @@ def _judge_records(
         if names_any(said, texts) or mentions.may_select(said):
             return _Judged(waits=_NAMES)
     searched = search_never_taken(objects, location, version, LandedKind.DATA, asked).values()
-    if any(found.said == "names" for found in searched):
+    if any(outcome.said == "names" for outcome in searched):
         return _Judged(waits=_NAMES)
-    return _Judged(perhaps=any(found.said == "perhaps" for found in searched))
+    return _Judged(perhaps=any(outcome.said == "perhaps" for outcome in searched))

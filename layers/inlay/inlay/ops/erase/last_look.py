@@ -11,17 +11,6 @@ receipt names those files.
 Why here: after the step to `purge` the values to search for are unknown. Why nothing enters afterwards:
 that step is refused on a base with a live file that was not searched (`plan.change.OnlyFiles`), and a file
 made from an older object has a marker of the erasure until it has been searched.
-
-What may still name what was erased, and stays, is a `KeptPlace`. Promise: it has no value, and no name that
-the erasure asks for. `kept_in_metadata` finds every place in the table's own metadata that an erasure does
-not rewrite: names and comments of columns, defaults, properties, branches and tags, partition fields,
-streaming queries, and keys of files that the table uses where they are.
-
-Originals are files that the table adopted where they are, and no longer uses. An erasure leaves them.
-Promise: `find_originals` finds every such file that a version still there names, on main, branches and
-tags, whatever replaced it: the erasure, a compaction before it, a drop. Which of them hold erased rows is
-not judged: they may no longer be readable from here. Their owner has to delete them, and the rest of the
-table they came from. No value is written down: `shown_original` has `*` for the values in a path.
 """
 
 from __future__ import annotations
@@ -64,7 +53,12 @@ _PROGRAMS_NAME = re.compile(r"(?!.*\d{4})[A-Za-z][A-Za-z0-9_.:#-]{0,99}")
 @dataclass(frozen=True, slots=True)
 class KeptPlace:
     """A place that may name what was erased and stays: `kind` of place, `name` of the file or column;
-    `detail` within it. Never a value."""
+    `detail` within it. Never a value.
+
+    It has no name that the erasure asks for. `kept_in_metadata` finds every place in the table's own
+    metadata that an erasure does not rewrite: names and comments of columns, defaults, properties, branches
+    and tags, partition fields, streaming queries, and keys of files that the table uses where they are.
+    """
 
     kind: str
     name: str
@@ -191,7 +185,14 @@ def find_originals(
 ) -> Mapping[str, int]:
     """The names of originals as a receipt may have them, and the number of each. `live` are the keys of
     files in use; `since_us` is how long ago readers of a version may have begun. Needs each version that
-    is still there: a GET, which the collection of garbage that follows in the run does not repeat."""
+    is still there: a GET, which the collection of garbage that follows in the run does not repeat.
+
+    Originals are files that the table adopted where they are, and no longer uses; an erasure leaves them.
+    This finds every such file that a version still there names, on main, branches and tags, whatever
+    replaced it: the erasure, a compaction before it, a drop. Which of them hold erased rows is not judged:
+    they may no longer be readable from here. Their owner has to delete them, and the rest of the table they
+    came from. No value is written down: `shown_original` has `*` for the values in a path.
+    """
     roots = Roots(ctx, since_us, history)
     roots.add(loaded.state)
     named = (name for name in roots.needed - live if "://" in name)
@@ -251,18 +252,20 @@ class SearchedFile:
     def kept(self, texts: frozenset[str]) -> tuple[KeptPlace, ...]:
         """The places, as a receipt may name them, by none of `texts`."""
         key = shown_name(self.entry.key, texts) if self.entry.adopted else self.entry.key
-        found = [KeptPlace("file", key, _in_words(r)) for r in self.residues]
-        found += [KeptPlace("object", key, name) for name in self.described]
+        places = [KeptPlace("file", key, _in_words(r)) for r in self.residues]
+        places += [KeptPlace("object", key, name) for name in self.described]
         if self.failure is not None:
-            found.append(KeptPlace("unsearched", key, self.failure))
-        return tuple(found)
+            places.append(KeptPlace("unsearched", key, self.failure))
+        return tuple(places)
 
 
-def _in_words(found: Residue) -> str:
-    where = "" if found.row_group is None else f" of row group {found.row_group}"
+def _in_words(residue: Residue) -> str:
+    where = "" if residue.row_group is None else f" of row group {residue.row_group}"
     # The name of a pair may itself be a value.
-    column = f" of column {found.column}" if found.column and found.where != "key-value" else ""
-    return f"{found.where}{column}{where}" + ("" if found.certain else ", perhaps")
+    column = (
+        f" of column {residue.column}" if residue.column and residue.where != "key-value" else ""
+    )
+    return f"{residue.where}{column}{where}" + ("" if residue.certain else ", perhaps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,9 +379,9 @@ def search_files(
     """Searches the live files of these contents that `look` has not searched. Raises what an unavailable
     store raises; a file that cannot be searched is recorded."""
     live: dict[str, _Live] = {}
-    for _, each in contents:
-        snapshot = each.snapshot
-        for entry in each.state.files():
+    for _, content in contents:
+        snapshot = content.snapshot
+        for entry in content.state.files():
             recorded = snapshot.schema_by_id(entry.schema_id)
             live.setdefault(entry.key, _Live(entry, recorded, snapshot.schema))
     look.files = {key: f for key, f in look.files.items() if key in live}
@@ -386,14 +389,14 @@ def search_files(
     look.table = table
     look.version, look.date_us = table.snapshot.version, table.date_us
     search = _search(ctx, look, sorted(look.asked))
-    for found in ctx.map(search, [file for key, file in live.items() if key not in look.files]):
-        look.files[found.entry.key] = found
+    for searched in ctx.map(search, [file for key, file in live.items() if key not in look.files]):
+        look.files[searched.entry.key] = searched
 
 
 def named_by_older_files(ctx: Context, look: LastCheck) -> dict[str, list[str]]:
     """By file, the erasures that it names a value of beside its rows, although it is older than them: it
     has to be written again. Values in newer files came with newer rows."""
-    found: dict[str, list[str]] = {}
+    names_by_file: dict[str, list[str]] = {}
     for file in look.files.values():
         if any(r.certain for r in file.residues):
             key, newest_rows = file.entry.key, file.entry.newest_rows
@@ -401,8 +404,8 @@ def named_by_older_files(ctx: Context, look: LastCheck) -> dict[str, list[str]]:
             named = _told_apart(ctx, look, file, older) if older else ()
             names = [n for n, own in named if any(r.certain for r in own.residues)]
             if names:
-                found[key] = names
-    return found
+                names_by_file[key] = names
+    return names_by_file
 
 
 def findings_of(ctx: Context, look: LastCheck) -> dict[str, Findings]:
@@ -446,13 +449,13 @@ def findings_of(ctx: Context, look: LastCheck) -> dict[str, Findings]:
 
 
 def _told_apart(
-    ctx: Context, look: LastCheck, found: SearchedFile, names: Sequence[str]
+    ctx: Context, look: LastCheck, searched: SearchedFile, names: Sequence[str]
 ) -> Iterator[tuple[str, SearchedFile]]:
-    """Of these erasures each that has findings in a file, with them; `found` are those of all together."""
+    """Of these erasures each that has findings in a file, with them; `searched` is of all together."""
     if len(names) == len(look.asked) == 1:
-        yield names[0], found
+        yield names[0], searched
         return
-    own = _search(ctx, look, names)(look.live[found.entry.key])
+    own = _search(ctx, look, names)(look.live[searched.entry.key])
     look.more_requests += own.requests
     look.more_bytes += own.bytes
     if not own.names_any:
@@ -483,7 +486,7 @@ def _search_file(
     entry = file.entry
     # This runs in a task of the executor: waiting for other tasks of it could block for ever.
     inline = InlineExecutor()
-    found = SearchedFile(entry)
+    outcome = SearchedFile(entry)
     texts = texts_of(predicate)
     try:
         is_cached = ctx.objects.cache.get(entry.key) is not None
@@ -499,8 +502,8 @@ def _search_file(
             find_residue(opened, predicate, inline, filters=filters) if is_open else Searched()
         )
         fetched = 0 if is_cached else len(opened.tail if opened.body is None else opened.body)
-        found = replace(
-            found,
+        outcome = replace(
+            outcome,
             residues=searched.residues,
             requests=searched.requests + (not is_cached),
             bytes=searched.bytes + fetched,
@@ -510,8 +513,8 @@ def _search_file(
             source = ctx.objects.source(entry.key, entry.size, entry.etag)
             said_outside, unread = said_of_object(source)
             mentions = Mentions.of(predicate)
-            found = replace(
-                found,
+            outcome = replace(
+                outcome,
                 key_values=names,
                 described=tuple(
                     f"{kind} {pair_name(name, hidden)}"
@@ -523,15 +526,15 @@ def _search_file(
                     *((kind, n) for kind, n, text in said_outside if mentions.may_select(text)),
                     *([("unread tags", "")] if unread else ()),
                 ),
-                requests=found.requests + 1,
+                requests=outcome.requests + 1,
             )
     except InlayError as error:
         if error.kind is ErrorKind.RETRY:
             raise
         text = error.message.encode("utf-8", "surrogatepass")
         is_plain = not names_any(text, hidden)
-        found = replace(found, failure=error.message if is_plain else type(error).__name__)
-    return found
+        outcome = replace(outcome, failure=error.message if is_plain else type(error).__name__)
+    return outcome
 
 
 def said_of_object(source: Source) -> tuple[list[tuple[str, str, bytes]], bool]:
@@ -545,5 +548,5 @@ def said_of_object(source: Source) -> tuple[list[tuple[str, str, bytes]], bool]:
         *((_USER, name, f"{name} {value}") for name, value in head.info.metadata.items()),
         *((_HEADER, name, unquote_plus(value)) for name, value in head.info.headers.items()),
     ]
-    found = [(kind, name, text.encode("utf-8", "surrogatepass")) for kind, name, text in said]
-    return found, head.info.unread_tags
+    pairs = [(kind, name, text.encode("utf-8", "surrogatepass")) for kind, name, text in said]
+    return pairs, head.info.unread_tags

@@ -228,7 +228,7 @@ def write_looks(
         "key_values": dict(sorted(look.key_values.items())),
         "foreign": sum(f.entry.is_foreign for f in files),
         "searched_in_part": look.searched_in_part,
-        "originals": [list(each) for each in look.originals.items()],
+        "originals": [list(row) for row in look.originals.items()],
         "originals_since": look.originals_since,
         "requests": look.requests,
         "bytes": look.bytes,
@@ -240,7 +240,7 @@ def write_looks(
             "open_columns": list(own.open_columns),
             "kept": [k.as_json for k in own.kept],
             "perhaps": [list(place) for place in own.perhaps],
-            "rows_with": None if own.rows_with is None else [list(each) for each in own.rows_with],
+            "rows_with": None if own.rows_with is None else [list(row) for row in own.rows_with],
             "landed": [
                 [shown_name(o.version.key, look.texts), o.kind.value, o.said, o.where]
                 for o in own.landed
@@ -287,27 +287,27 @@ def load_waivers(
     ctx: Context, erasures: Sequence[Erasure]
 ) -> dict[str, frozenset[tuple[str, str, int]]]:
     """By erasure: the contents of landed objects that it does not wait for."""
-    found: dict[str, frozenset[tuple[str, str, int]]] = {}
+    waived: dict[str, frozenset[tuple[str, str, int]]] = {}
     for _, body in load_lists(ctx, min(e.opened_version for e in erasures)):
         if body["step"] == "waive":
             contents = frozenset((row[1], row[2], row[3]) for row in body["objects"])
             for erasure in erasures:
                 if is_about(body, erasure.id):
-                    found[erasure.id] = found.get(erasure.id, frozenset()) | contents
-    return found
+                    waived[erasure.id] = waived.get(erasure.id, frozenset()) | contents
+    return waived
 
 
 def write_gone(
     ctx: Context,
     version: int,
     erasures: Iterable[str],
-    found: Iterable[ObjectVersion],
+    versions: Iterable[ObjectVersion],
     uploads: int,
     written: Written,
 ) -> List:
     """What is about to be deleted: keys of this library, with version ids; the number of others."""
     prefix = ctx.key("")
-    named = [(v.key.removeprefix(prefix), v.version_id) for v in found]
+    named = [(v.key.removeprefix(prefix), v.version_id) for v in versions]
     ours = sorted([key, version_id] for key, version_id in named if is_ours(key))
     body = {"objects": ours, "others": len(named) - len(ours), "uploads": uploads}
     return _write_list(ctx, version, "gone", erasures, body, len(named), written)
@@ -317,13 +317,13 @@ def write_left(
     ctx: Context,
     version: int,
     erasures: Iterable[str],
-    found: Iterable[ObjectVersion],
+    versions: Iterable[ObjectVersion],
     written: Written,
 ) -> List:
     """What exists: [key, ETag, version id, bytes, kind], without objects that are swapped."""
     prefix = ctx.key("")
     rows = []
-    for v in found:
+    for v in versions:
         key = v.key.removeprefix(prefix)
         if classify(key) not in APART and key not in SWAPPED:
             rows.append([key, v.etag, v.version_id, v.size, classify(key).value])
@@ -343,9 +343,9 @@ def load_lists(
     after = f"{prefix}{max(since_version - 1, 0):08d}~"
     if there is None:
         there = (info.key for info in ctx.store.list(prefix, start_after=after))
-    found = sorted(k.removeprefix(root) for k in there if k.startswith(prefix) and k > after)
+    names = sorted(k.removeprefix(root) for k in there if k.startswith(prefix) and k > after)
     # What else somebody put there is an unknown object.
-    keys = [key for key in found if classify(key) is ObjectKind.RECEIPT]
+    keys = [key for key in names if classify(key) is ObjectKind.RECEIPT]
 
     def load(key: str) -> tuple[List, dict[str, Any]]:
         own = (written or {}).get(key)
@@ -431,7 +431,7 @@ def receipt_of(
         "landing_older_objects": facts.landing,
         "later_deletes": {
             "count": len(facts.later),
-            "versions": [list(each) for each in facts.later[:MAX_NAMED]],
+            "versions": [list(version) for version in facts.later[:MAX_NAMED]],
             "pending": list(facts.pending[:MAX_NAMED]),
         },
         "older_receipts": len(receipts - {made.key for made, _ in mine}),
@@ -480,36 +480,36 @@ def _came_after(
     return {"count": len(came), "files": [k if is_ours(k) else WITHHELD for k in came[:MAX_NAMED]]}
 
 
-def _look_of(made: List, found: Mapping[str, Any], opened_version: int) -> dict[str, Any]:
-    rows = [_how_known(row, opened_version) for row in found["files"]]
+def _look_of(made: List, look: Mapping[str, Any], opened_version: int) -> dict[str, Any]:
+    rows = [_how_known(row, opened_version) for row in look["files"]]
     how = [known for known, _ in rows]
     return {
         "list": made.as_json,
-        "version": found["version"],
-        "looked_us": found["looked_us"],
+        "version": look["version"],
+        "looked_us": look["looked_us"],
         "files": len(how),
         "judged_by_rows": how.count("rows"),
         "judged_by_own_bounds": how.count("bounds"),
         "newer": how.count("newer"),
         "unsearched": sum(not is_searched for _, is_searched in rows),
-        "statistics_not_believed": found["foreign"],
-        "columns": found.get("columns"),
-        "searched_in_part": found.get("searched_in_part"),
-        "open_columns": found.get("open_columns"),
-        "perhaps": found.get("perhaps", [])[:MAX_NAMED],
-        "perhaps_count": len(found.get("perhaps", [])),
-        "rows_with": found.get("rows_with"),
-        "key_values": dict(list(found["key_values"].items())[:MAX_NAMED]),
-        "kept": found["kept"][:MAX_NAMED],
-        "kept_count": len(found["kept"]),
-        "landed": found.get("landed", [])[:MAX_NAMED],
-        "landed_count": len(found.get("landed", [])),
-        "landed_searched": found.get("landed_searched"),
-        "originals": found.get("originals", [])[:MAX_NAMED],
-        "originals_count": sum(n for _, n in found.get("originals", [])),
-        "originals_since": found.get("originals_since"),
-        "requests": found["requests"],
-        "bytes": found["bytes"],
+        "statistics_not_believed": look["foreign"],
+        "columns": look.get("columns"),
+        "searched_in_part": look.get("searched_in_part"),
+        "open_columns": look.get("open_columns"),
+        "perhaps": look.get("perhaps", [])[:MAX_NAMED],
+        "perhaps_count": len(look.get("perhaps", [])),
+        "rows_with": look.get("rows_with"),
+        "key_values": dict(list(look["key_values"].items())[:MAX_NAMED]),
+        "kept": look["kept"][:MAX_NAMED],
+        "kept_count": len(look["kept"]),
+        "landed": look.get("landed", [])[:MAX_NAMED],
+        "landed_count": len(look.get("landed", [])),
+        "landed_searched": look.get("landed_searched"),
+        "originals": look.get("originals", [])[:MAX_NAMED],
+        "originals_count": sum(n for _, n in look.get("originals", [])),
+        "originals_since": look.get("originals_since"),
+        "requests": look["requests"],
+        "bytes": look["bytes"],
     }
 
 

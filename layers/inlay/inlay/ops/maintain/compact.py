@@ -6,15 +6,6 @@ finds what is left. The ledger of requests is not changed.
 
 `plan.maintain.compaction` decides what is worth doing; this module runs `pack` and `cluster` units, `fold`
 units are file rewrites (`ops.maintain.rewrite`).
-
-Clustering writes the same rows, each once, in one order across files. `sort` orders them by the columns in
-turn, `zorder` by the bits of all columns interleaved, so that rows near each other in every column end up
-in few files (Morton, "A computer oriented geodetic data base", 1966). NULL and NaN come last, as in Arrow.
-All rows are in memory at once: the caller bounds them (`compact.unit_bytes`).
-
-Metadata is clustered, too: entries of files are packed by key again, so that a query opens few leaves.
-Promise: no file is changed and no row changes; each step is one commit beside other writers, and the next
-run finds what is left. `plan.maintain.clustering` selects the leaves of a step.
 """
 
 from __future__ import annotations
@@ -63,7 +54,13 @@ _KEY_BITS = 64
 def in_order(
     batches: Iterable[pa.RecordBatch], order: Order, schema: Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of `schema` with their rows in `order`."""
+    """Batches of `schema` with their rows in `order`.
+
+    `sort` orders them by the columns in turn, `zorder` by the bits of all columns interleaved, so that rows
+    near each other in every column end up in few files (Morton, "A computer oriented geodetic data base",
+    1966). NULL and NaN come last, as in Arrow. All rows are in memory at once: the caller bounds them
+    (`compact.unit_bytes`).
+    """
     held = list(batches)
     if not held:
         return
@@ -129,7 +126,12 @@ def cluster_metadata(
 ) -> MetadataResult:
     """Takes leaves where most overlap, sorts their entries by key, and commits, until few overlap or the
     budget is used up: `max_bytes` of leaves read and rewritten, and the deadline, after which no step
-    begins. A table without partition, sort or key columns has nothing to cluster by."""
+    begins. A table without partition, sort or key columns has nothing to cluster by.
+
+    Entries of files are packed by key again, so that a query opens few leaves. No file is changed and no
+    row changes; each step is one commit beside other writers, and the next run finds what is left.
+    `plan.maintain.clustering` selects the leaves of a step.
+    """
     budget = budget or Budget()
     loaded = base if base is not None else load_pointer(ctx)
     result = MetadataResult(loaded=loaded)

@@ -2,10 +2,6 @@
 
 Promise: nothing is deleted here, and nothing that the retention or a ref keeps is expired
 (`plan.maintain.roots`). One commit.
-
-The roots that versions need, and the deletion of objects that none needs, are here for expiry and for
-garbage collection alike. Promise: the needs of every current, retained, recently expired or referenced
-version are found, or an error stops the caller: nothing may be deleted on partial roots.
 """
 
 from __future__ import annotations
@@ -198,7 +194,11 @@ class History:
 
 
 class Roots:
-    """What must be kept: gathered version by version, each archive and segment read once."""
+    """What must be kept: gathered version by version, each archive and segment read once.
+
+    For expiry and garbage collection alike. The needs of every current, retained, recently expired or
+    referenced version are found, or an error stops the caller: nothing may be deleted on partial roots.
+    """
 
     def __init__(self, ctx: Context, since_us: int, history: History | None = None) -> None:
         self.ctx = ctx

@@ -4,12 +4,6 @@ Promise: the returned unit has the rows of the file except the deleted ones, in 
 their positions; the file itself is not changed. By row-group surgery where few groups are affected and the
 layout allows it, else as a whole; a file that turns out to hold no deleted row is only restamped, one
 without live rows only dropped.
-
-Surgery that takes too long for one invocation is continued in another (partial surgery). Promise: a file of
-which only some row groups were rewritten in time is complete for every reader. Rows of the other groups
-stay under their deletes: table-wide ones because the output keeps its input's sequence, those that name the
-file because `markers_for_output` moves them to the output. The next invocation sees an ordinary file, needs
-no knowledge of earlier work, and repeats none of it.
 """
 
 from __future__ import annotations
@@ -385,6 +379,12 @@ def _by_surgery(
 
     Always with the rules of an erasure: no byte of a removed row stays in the gaps of a file, so a later
     erasure of rows deleted long ago finds nothing to search for.
+
+    Surgery that takes too long for one invocation is continued in another (partial surgery): a file of
+    which only some row groups were rewritten in time is complete for every reader. Rows of the other groups
+    stay under their deletes: table-wide ones because the output keeps its input's sequence, those that name
+    the file because `markers_for_output` moves them to the output. The next invocation sees an ordinary
+    file, needs no knowledge of earlier work, and repeats none of it.
     """
     entry = task.file
     left = kept_in_groups(looked.kept, looked.group_rows)

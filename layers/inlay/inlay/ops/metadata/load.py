@@ -3,16 +3,6 @@ snapshot that a handle shows.
 
 Promise: opening a table is one GET; a version, a tag or a branch is one more. What is read is decoded as a
 whole or refused (`CorruptTable`, `NewerFormat`); segments are immutable, so loaded ones are kept.
-
-The entry of one data file is found by its name without reading all of the table's metadata. Promise:
-`load_file` finds what `load_entries` would, in about three requests if some column with statistics
-distinguishes files: the file's own footer gives the values to look for. No answer depends on the footer: a
-file that is not where it points is searched for everywhere.
-
-`Pinned` is the snapshot that an open table, a scan or a feed shows, as values that pickle. Promise: loaded
-again, here or in another process, it is the same snapshot of the same table, with one GET while that is the
-newest, two or three otherwise; or a typed error: `TableReplaced` when another table has replaced it,
-`VersionNotFound` when the version has expired. It contains no data and no credentials.
 """
 
 from __future__ import annotations
@@ -536,7 +526,13 @@ FEW = 3
 
 
 def load_file(ctx: Context, state: State, key: str) -> State:
-    """`state` with the entry of the file `key`, if it is live, and every marker."""
+    """`state` with the entry of the file `key`, if it is live, and every marker.
+
+    It is found by its name without reading all of the table's metadata: this finds what `load_entries`
+    would, in about three requests if some column with statistics distinguishes files: the file's own footer
+    gives the values to look for. No answer depends on the footer: a file that is not where it points is
+    searched for everywhere.
+    """
     if key not in state.loaded_file_keys() and len(state.missing_files()) > FEW:
         bounds: Predicate = TRUE
         with suppress(InlayError):
@@ -568,7 +564,13 @@ def _bounds(ctx: Context, snapshot: Snapshot, key: str) -> Iterator[Predicate]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
     """`version` of the table with this id, on the context's branch; what is shown is `at`, an earlier
-    version, or what `tag` refers to in it, if one of these was opened."""
+    version, or what `tag` refers to in it, if one of these was opened.
+
+    The snapshot that an open table, a scan or a feed shows, as values that pickle. Loaded again, here or in
+    another process, it is the same snapshot of the same table, with one GET while that is the newest, two
+    or three otherwise; or a typed error: `TableReplaced` when another table has replaced it,
+    `VersionNotFound` when the version has expired. It contains no data and no credentials.
+    """
 
     context: Context
     table_id: str

@@ -3,10 +3,6 @@
 Promise: `load_publication` reads the pointer to a table's Iceberg metadata; `find_reachable` finds
 every object that a reader with the pointer may still open, and the versions of the table that it reads,
 or an error stops the caller: nothing may be deleted on partial knowledge of that.
-
-Engines also commit by path (Iceberg's Hadoop catalog): they write the metadata file after the newest one
-and move the version hint. Promise: such a commit is noticed before it is overwritten, passed over or
-collected (`refuse_foreign`), unless its hint was lost and its number is not the next one.
 """
 
 from __future__ import annotations
@@ -110,6 +106,10 @@ def refuse_foreign(
 ) -> None:
     """Raises `ForeignCommit` for a commit by path upon what is published: the hint names it, or
     (`look_ahead`) it has the next number. A GET for each that is looked at: none for a hint that is right.
+
+    Engines also commit by path (Iceberg's Hadoop catalog): they write the metadata file after the newest
+    one and move the version hint. Such a commit is noticed before it is overwritten, passed over or
+    collected (`refuse_foreign`), unless its hint was lost and its number is not the next one.
     """
     newest = None if publication is None else publication.version
     doubtful = {hint.version} - {newest, None}

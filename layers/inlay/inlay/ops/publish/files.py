@@ -6,10 +6,6 @@ every reader of Iceberg reads as the column's type; a vector passes when its Puf
 file by the URI in the table metadata. Failures are reported by name, with whether stamping, or rewriting
 the file or the vector, corrects them. One request for each object, once in its life, or once more where a
 column was widened: what was published before is known.
-
-The position deletes of Iceberg version 2 are a vector as a Parquet object of its own. Promise: it has the
-positions of the vector, in order, under the columns and field ids of the specification ("Position Delete
-Files"). Its name follows from the vector's location, so it is written once however often it is published.
 """
 
 from __future__ import annotations
@@ -52,7 +48,12 @@ def write_position_deletes(
     ctx: Context, marker: Marker, file: DataFile, entry: Entry, known: Mapping[str, Entry]
 ) -> Entry:
     """`entry`, of a vector, as the entry of a Parquet object with the same positions. `known` are entries
-    of objects written before, by their path."""
+    of objects written before, by their path.
+
+    The position deletes of Iceberg version 2. The object has the positions of the vector, in order, under
+    the columns and field ids of the specification ("Position Delete Files"). Its name follows from the
+    vector's location, so it is written once however often it is published.
+    """
     vector = marker.body
     assert isinstance(vector, Vector) and entry.referenced is not None
     place = f"{vector.key}#{vector.offset}#{entry.referenced}"

@@ -185,21 +185,21 @@ def publish_with_pointer(
     for _ in range(MAX_ROUNDS):
         # Before the pointer is swapped: whoever moves the hint meanwhile is found by its ETag.
         hint = load_hint(ctx)
-        found, seen = seen or _found(ctx, rebuild=rebuild), None
-        if found.publication is not None and found.publication.version > loaded.snapshot.version:
+        last, seen = seen or _found(ctx, rebuild=rebuild), None
+        if last.publication is not None and last.publication.version > loaded.snapshot.version:
             # Others have committed and published since the table was read; or it was put back.
             loaded = decided(ctx, load_again(ctx, loaded))
-        _check(ctx, loaded.snapshot, found.publication, rebuild=rebuild)
-        if not rebuild and is_current(ctx, loaded.snapshot, found.publication):
-            assert found.publication is not None
-            refuse_foreign(ctx, found.publication, hint, look_ahead=False)
-            _write_hint(ctx, found.publication.version, hint)
+        _check(ctx, loaded.snapshot, last.publication, rebuild=rebuild)
+        if not rebuild and is_current(ctx, loaded.snapshot, last.publication):
+            assert last.publication is not None
+            refuse_foreign(ctx, last.publication, hint, look_ahead=False)
+            _write_hint(ctx, last.publication.version, hint)
             return _result(loaded.snapshot, False, settled, commits), None
         # The next number need not be looked at where it is written, which finds what is there.
         version = loaded.snapshot.version
-        follows = found.publication is not None and found.publication.version + 1 == version
-        refuse_foreign(ctx, found.publication, hint, look_ahead=not follows)
-        previous = None if rebuild else found.publication
+        follows = last.publication is not None and last.publication.version + 1 == version
+        refuse_foreign(ctx, last.publication, hint, look_ahead=not follows)
+        previous = None if rebuild else last.publication
         if previous is not None and not follows:
             previous = _with_named(ctx, loaded, previous, look_into_files)
         if version != rows_version:
@@ -224,13 +224,13 @@ def publish_with_pointer(
             rows_version += times
             loaded = decided(ctx, load_pointer(ctx))
             continue
-        if rebuild or found.publication is None:
+        if rebuild or last.publication is None:
             _drop_later_metadata(ctx, loaded)
         metadata, location = attempt.write(branches, rebuild=rebuild)
         if ctx.clock.monotonic() - started > MAX_SECONDS:
             raise Unpublishable("publishing took too long to be safe", table=ctx.uri)
         pointer = encode_pointer(metadata, location)
-        if _swap(ctx, found, pointer):
+        if _swap(ctx, last, pointer):
             now = decided(ctx, load_again(ctx, replace(loaded, state=attempt.state)))
             moved, before = now.snapshot.boundary, loaded.snapshot.boundary
             # An erasure moved it in the version that was loaded, perhaps in the same second.
@@ -402,8 +402,8 @@ def _retyped(snapshot: Snapshot) -> list[tuple[int, str]]:
     return sorted((i, now.get(i, "")) for i, kinds in types.items() if len(kinds) > 1)
 
 
-def _digest(found: object) -> str:
-    return blake2b(json.dumps(found, sort_keys=True).encode(), digest_size=16).hexdigest()
+def _digest(value: object) -> str:
+    return blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _fingerprint(ctx: Context, snapshot: Snapshot, specs: Specs) -> str:
@@ -522,14 +522,14 @@ class _Attempt:
         asked = max((e.opened_version for e in snapshot.erasures if e.predicate), default=0)
         of_name = {s.branch: s for s in previous.branches} if previous else {}
         of_head = {s.head: s for s in of_name.values()}
-        found: dict[str, Published | _Attempt] = {}
+        heads: dict[str, Published | _Attempt] = {}
         for name, ref in snapshot.refs.items():
-            if ref.kind != "branch" or ref.head is None or ref.head.id in found:
+            if ref.kind != "branch" or ref.head is None or ref.head.id in heads:
                 continue
             known = of_head.get(ref.head.id)
             if known is not None and known.version >= asked:
                 if known.schema_id == snapshot.schema_id:
-                    found[ref.head.id] = known
+                    heads[ref.head.id] = known
                 continue
             at = replace(self.ctx, branch=name)
             view = on_branch(at, self.loaded)
@@ -538,8 +538,8 @@ class _Attempt:
             basis = previous
             if previous is not None and name in of_name:
                 basis = replace(previous, current_id=of_name[name].id)
-            found[ref.head.id] = _Attempt(at, view, basis, self.look_into_files)
-        return tuple(found.values())
+            heads[ref.head.id] = _Attempt(at, view, basis, self.look_into_files)
+        return tuple(heads.values())
 
     def continues(self, previous: Publication) -> bool:
         """Whether older snapshots of the last publication are published again."""
@@ -622,7 +622,7 @@ class _Attempt:
             listed = read_list(self.ctx, previous, previous.current)
             old = [m for m in listed if _group_of(m) not in digests]
             reads = self.ctx.map(lambda m: read_manifest(self.ctx, previous, m), old)
-            known = {_known_as(r.entry): r.entry for found in reads for r in found}
+            known = {_known_as(r.entry): r.entry for entries in reads for r in entries}
         except (SnapshotGone, CorruptTable):
             self.previous = None
             return
@@ -683,7 +683,7 @@ class _Attempt:
 
     def _prepare_deletes(self, groups: Sequence[Group]) -> _Unfit | None:
         of_group = [(g, list(self._markers(g))) for g in groups]
-        markers = [m for _, found in of_group for m in found]
+        markers = [m for _, markers_of in of_group for m in markers_of]
         live = self._files_of([m.file for m in markers if m.file is not None])
         new = [
             m for m in markers if m.file in live and _vector_text(self.ctx, m) not in self._known
@@ -695,8 +695,8 @@ class _Attempt:
         if rewrite:
             return _Unfit(rewrite_vectors=rewrite)
         self._deletes = [
-            (g, [(m, live[m.file]) for m in found if m.file is not None and m.file in live])
-            for g, found in of_group
+            (g, [(m, live[m.file]) for m in markers_of if m.file is not None and m.file in live])
+            for g, markers_of in of_group
         ]
         return None
 
@@ -709,8 +709,8 @@ class _Attempt:
             at_hand = self.state.loaded_file_keys()
             if any(n not in at_hand for n in names):
                 self.state = load_entries(self.ctx, self.state)
-        wanted = set(names)
-        return {f.key: f for f in self.state.loaded_files() if f.key in wanted}
+        keys = set(names)
+        return {f.key: f for f in self.state.loaded_files() if f.key in keys}
 
     # -- what is written ----------------------------------------------------------------------
 
@@ -997,13 +997,13 @@ class _Attempt:
         # What is there was left behind by a crash, or by a table that was removed. If our own table was
         # removed, its successor may have published this version number: look at the object, then check the
         # pointer, and overwrite only the object that was seen. What another engine wrote stays.
-        found = self.ctx.store.head(self.ctx.key(key))
-        if isinstance(found, Head):
+        there = self.ctx.store.head(self.ctx.key(key))
+        if isinstance(there, Head):
             load_metadata(self.ctx, self.snapshot.version)
         read_main(self.ctx)
         try:
             self.ctx.write_once(
-                key, data, over=found.info.etag if isinstance(found, Head) else None
+                key, data, over=there.info.etag if isinstance(there, Head) else None
             )
         except KeyTaken as error:
             raise Unpublishable(
@@ -1019,19 +1019,19 @@ class _Attempt:
             return None
         try:
             metadata: Mapping[str, object] = json.loads(answer.body)
-            found = decode_pointer(encode_pointer(metadata, location))
-            listed = read_list(self.ctx, found, found.current)
+            other = decode_pointer(encode_pointer(metadata, location))
+            listed = read_list(self.ctx, other, other.current)
         except (ValueError, InlayError):
             return None
         fits = (
-            found.version == self.snapshot.version
-            and found.table_id == self.snapshot.table_id
-            and found.fingerprint == self.fingerprint
-            and is_of(found, self.snapshot)
-            and min(s.version for s in found.snapshots) >= self.snapshot.oldest_version
+            other.version == self.snapshot.version
+            and other.table_id == self.snapshot.table_id
+            and other.fingerprint == self.fingerprint
+            and is_of(other, self.snapshot)
+            and min(s.version for s in other.snapshots) >= self.snapshot.oldest_version
             and all(
                 not isinstance(
-                    self.ctx.store.head(self.ctx.key(relative(self.ctx, found, m.path))), Missing
+                    self.ctx.store.head(self.ctx.key(relative(self.ctx, other, m.path))), Missing
                 )
                 for m in listed
             )
@@ -1061,16 +1061,16 @@ def _sync(name: str) -> bytes:
 # -- the pointer and the hint ---------------------------------------------------------------------
 
 
-def _swap(ctx: Context, found: Found, body: bytes) -> bool:
+def _swap(ctx: Context, over: Found, body: bytes) -> bool:
     """Whether the pointer is this publication now. The answer of the PUT is not trusted: it is read
     back."""
     failure: InlayError | None = None
     try:
-        if found.etag is None:
+        if over.etag is None:
             ctx.write_once(keys.PUBLISHED_POINTER, body)
             return True
         pointer = ctx.key(keys.PUBLISHED_POINTER)
-        if isinstance(ctx.store.put(pointer, body, condition=IfMatch(found.etag)), Written):
+        if isinstance(ctx.store.put(pointer, body, condition=IfMatch(over.etag)), Written):
             return True
     except KeyTaken:
         return False
@@ -1146,11 +1146,11 @@ def _drop_later_metadata(ctx: Context, loaded: LoadedTable) -> None:
 
 def _may_be_of_this_table(ctx: Context, key: str, loaded: LoadedTable) -> bool:
     """Whether a metadata file names this table, or cannot be read."""
-    found = ctx.store.get(key)
-    if not isinstance(found, Got):
+    answer = ctx.store.get(key)
+    if not isinstance(answer, Got):
         return False
     try:
-        return bool(json.loads(found.body)["table-uuid"] == loaded.snapshot.table_id)
+        return bool(json.loads(answer.body)["table-uuid"] == loaded.snapshot.table_id)
     except (ValueError, KeyError, TypeError, RecursionError):
         return True
 

@@ -17,10 +17,6 @@ reported as an orphan.
 
 Each step: what cannot be read is reported, and the check continues with the rest; where that
 leaves open what the table needs, nothing is reported as an orphan.
-
-A pointer and archives that may be broken are read here for a repair, too. Promise: damage is returned as a
-value that describes it; only what decodes as a whole is used. What a later version of the format wrote is
-not damage: `NewerFormat` is raised.
 """
 
 from __future__ import annotations
@@ -128,7 +124,10 @@ class BrokenPointer:
 
 def read_pointer(ctx: Context) -> Pointer | BrokenPointer:
     """The pointer, or what is wrong with it. Raises `NewerFormat`: what a later version wrote
-    is sound; `TableReplaced` when it is not of the context's table."""
+    is sound; `TableReplaced` when it is not of the context's table.
+
+    For a check and for a repair: only what decodes as a whole is used.
+    """
     answer = ctx.store.get(ctx.key(keys.POINTER))
     if isinstance(answer, Missing | Refused):
         newest = newest_archive(ctx)

@@ -6,14 +6,6 @@ date64, extension types) are the type they encode; what Parquet or the format ca
 by column name.
 
 Zones: an Arrow timestamp with any zone is an instant, so it is `timestamptz` and shown in UTC.
-
-Python's values become Arrow's by hand for the types a table has. Promise: `to_array(values, kind)` and
-`to_scalar(value, kind)` equal `pa.array(values, kind)` and `pa.scalar(value, kind)`, for physical values:
-int (dates, times and timestamps are their counts), float, bool, str, bytes, Decimal, None.
-
-Why not pyarrow's own conversion: its first call imports pandas where pandas is installed, to check whether
-the value is a pandas object. That is one to two seconds of CPU before the first filtered row of a process.
-Values of any other form, and types that are not listed here, still use it.
 """
 
 from __future__ import annotations
@@ -71,7 +63,16 @@ def to_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
 
 
 def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """`values` as an array of type `kind`. Raises what pyarrow raises where one does not fit."""
+    """`values` as an array of type `kind`. Raises what pyarrow raises where one does not fit.
+
+    By hand for the types a table has: `to_array(values, kind)` and `to_scalar(value, kind)` equal
+    `pa.array(values, kind)` and `pa.scalar(value, kind)`, for physical values: int (dates, times and
+    timestamps are their counts), float, bool, str, bytes, Decimal, None.
+
+    Why not pyarrow's own conversion: its first call imports pandas where pandas is installed, to check
+    whether the value is a pandas object. That is one to two seconds of CPU before the first filtered row of
+    a process. Values of any other form, and types that are not listed here, still use it.
+    """
     try:
         buffers = _buffers(values, kind)
     except (struct.error, TypeError, ValueError, OverflowError, AttributeError):

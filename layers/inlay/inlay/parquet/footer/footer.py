@@ -8,18 +8,6 @@ fields included.
 The views (`RowGroup`, `ColumnChunk`, `Leaf`) are created on access. They show what the file
 states; `inlay.parquet.footer.pages` checks whether that is *true* of the file's bytes before anything is
 rewritten.
-
-`parse_metadata` gives a footer as pyarrow sees it, without what would abort the process or is known to be
-wrong. Promise: every statistic of it can be accessed, and none is of the deprecated kind for decimals
-stored as bytes: parquet-mr before 1.10 compared those byte by byte, so that 1.00 is above 2.00
-(`fixed_length_decimal.parquet` of apache/parquet-testing). Readers should ignore them; pyarrow does not.
-
-pyarrow 26 decodes a chunk's bounds when it is asked whether there are any, and if they are shorter than a
-value it does not raise but aborts. DataFusion truncates the bounds of fixed-width binary columns (at 64
-bytes by default): the statistics of such chunks are removed. Bounds of other types are never truncated, so
-a footer with such is damaged. pyarrow aborts, too, for a chunk whose type is not its column's, or whose
-histograms of levels have another length than the column has levels. `check_chunks` refuses these when a
-file is added to the table.
 """
 
 from __future__ import annotations
@@ -473,7 +461,20 @@ _BOUNDS = (Stats.OLD_MIN, Stats.OLD_MAX, Stats.MIN, Stats.MAX)
 def parse_metadata(tail: bytes, *, file_size: int, foreign: bool = True) -> pq.FileMetaData:
     """The metadata at the end of `tail`, the last bytes of an object of `file_size` bytes. Not `foreign`:
     this library wrote the whole file, with bounds of full width. Raises what pyarrow raises, and
-    `UnreadableFile`."""
+    `UnreadableFile`.
+
+    As pyarrow sees it, without what would abort the process or is known to be wrong: every statistic of it
+    can be accessed, and none is of the deprecated kind for decimals stored as bytes: parquet-mr before 1.10
+    compared those byte by byte, so that 1.00 is above 2.00 (`fixed_length_decimal.parquet` of
+    apache/parquet-testing). Readers should ignore them; pyarrow does not.
+
+    pyarrow 26 decodes a chunk's bounds when it is asked whether there are any, and if they are shorter than
+    a value it does not raise but aborts. DataFusion truncates the bounds of fixed-width binary columns (at
+    64 bytes by default): the statistics of such chunks are removed. Bounds of other types are never
+    truncated, so a footer with such is damaged. pyarrow aborts, too, for a chunk whose type is not its
+    column's, or whose histograms of levels have another length than the column has levels. `check_chunks`
+    refuses these when a file is added to the table.
+    """
     metadata = pq.read_metadata(pa.BufferReader(tail))
     if not foreign:
         return metadata  # decoding the footer here, too, would be half the cost of reading a small file

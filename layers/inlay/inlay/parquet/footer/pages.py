@@ -5,16 +5,6 @@ Promise: `profile_chunk` reads the headers of one chunk and returns how its page
 edited chunk can be written the same way. It also checks the chunk against its footer entry: the pages must
 fill the chunk exactly and their values must add up, otherwise the file contradicts itself and is refused
 before any decoder runs on it.
-
-The layout decides which bytes a rewrite keeps. Promise: `read_layout` finds every region the footer points
-at, checks that they are within the file, do not overlap and agree with the footer's counts, and refuses the
-file otherwise. `keep_pieces` gives the ranges of the old file that the new one keeps, in order, given which
-row groups are edited or dropped; `OffsetMap` translates any kept offset. All pure.
-
-Bytes that nothing points at are *gaps*. Writers leave padding there, but also copies of column metadata
-with minimum and maximum values, and appending writers leave whole old footers. So a gap beside a removed
-region is removed, too; and when erasing, so is every gap that is not between two regions of one unchanged
-row group.
 """
 
 from __future__ import annotations
@@ -100,7 +90,13 @@ class Gap(NamedTuple):
 def find_gaps(footer: Footer, layout: Layout) -> Iterator[Gap]:
     """The gaps that may hold anything, in file order: all but copies of column metadata where a chunk's
     `file_offset` says that they are. (The footer says the same of the chunk.) Bloom filters of unknown
-    length count as well: they may end before the next region."""
+    length count as well: they may end before the next region.
+
+    Bytes that nothing points at are *gaps*. Writers leave padding there, but also copies of column metadata
+    with minimum and maximum values, and appending writers leave whole old footers. So a gap beside a
+    removed region is removed, too; and when erasing, so is every gap that is not between two regions of one
+    unchanged row group.
+    """
     copies = {
         c.end
         for g in footer.row_groups
@@ -119,7 +115,12 @@ def find_gaps(footer: Footer, layout: Layout) -> Iterator[Gap]:
 
 
 def read_layout(footer: Footer, bloom_lengths: Mapping[int, int] | None = None) -> Layout:
-    """The layout of the file; `bloom_lengths` has lengths read from filter headers, by offset."""
+    """The layout of the file; `bloom_lengths` has lengths read from filter headers, by offset.
+
+    It decides which bytes a rewrite keeps, so this finds every region the footer points at, checks that
+    they are within the file, do not overlap and agree with the footer's counts, and refuses the file
+    otherwise.
+    """
     _refuse_untrusted_writers(footer)
     known, endless = _regions_of(footer, bloom_lengths or {})
     starts = sorted([*(r.start for r in known), *(r.start for r in endless), footer.start])

@@ -5,16 +5,6 @@ Promise: one round trip, for the footer and the marker objects together; none fo
 source is pinned to the content of this footer. A footer that contradicts the entry, or that Arrow cannot
 parse, is an error that names the file.
 
-The memory of a row group is judged by its footer before any page is decoded. Promise: a row group that by
-its own footer is larger than this process may hold is refused by name (`UnsupportedFile`), before the
-kernel kills the process. Compressed bytes say nothing: a page of zeros, or a dictionary of one long text,
-is some KB for a GB.
-
-A footer has the bytes of encoded pages; the number of values, so their width if that is fixed; and, from
-writers since 2024 (`SizeStatistics`), the bytes of all texts. Texts under a dictionary without these are
-counted as references alone, because the footer has nothing more: `parquet.read.single_column` looks at
-pages.
-
 Which row groups are read, and which of them together: a row group is left out only when statistics and
 positions prove that no row of it is selected; what they decide for all of its rows is not evaluated again.
 """
@@ -102,7 +92,17 @@ def largest_group(footer: Footer) -> int:
 
 
 def check_memory(decoded_bytes: int, *, key: str | None = None) -> None:
-    """Raises `NeedsMemory` for a row group that takes more than this process may hold."""
+    """Raises `NeedsMemory` for a row group that takes more than this process may hold.
+
+    A row group that by its own footer is larger than this process may hold is refused before any page is
+    decoded, and before the kernel kills the process. Compressed bytes say nothing: a page of zeros, or a
+    dictionary of one long text, is some KB for a GB.
+
+    A footer has the bytes of encoded pages; the number of values, so their width if that is fixed; and,
+    from writers since 2024 (`SizeStatistics`), the bytes of all texts. Texts under a dictionary without
+    these are counted as references alone, because the footer has nothing more: `parquet.read.single_column`
+    looks at pages.
+    """
     limit = memory_limit()
     if decoded_bytes > limit:
         raise NeedsMemory(

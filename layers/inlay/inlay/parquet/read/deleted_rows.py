@@ -8,14 +8,6 @@ Promise: a row is masked exactly when a marker of the task deletes it, whatever 
 
 Statistics of a row group decide what they can before a row is read: a marker that cannot hit it is dropped,
 one that hits all of it leaves nothing to read (except in a file of another writer).
-
-Many deletes by range or value on one column are merged into few: sorted, disjoint intervals, and one IN.
-Promise: `merge_predicates(predicates, schema)` selects a row exactly where one of `predicates` is TRUE. Ten
-thousand ranges then cost a row one binary search, and a row group two, not ten thousand comparisons.
-
-Intervals hold the physical values of integer, date, time and timestamp columns in the column's current
-type, where an open bound has a closed neighbour. Equalities on a column of any other type become one IN.
-Everything else stays a predicate.
 """
 
 from __future__ import annotations
@@ -121,13 +113,21 @@ class DeletedRanges:
 def merge_predicates(
     predicates: Sequence[Predicate | KeyRange], schema: Schema
 ) -> tuple[tuple[DeletedRanges, ...], tuple[Predicate, ...]]:
-    """Ranges and predicates that together select what one of `predicates` selects."""
+    """Ranges and predicates that together select what one of `predicates` selects.
+
+    Intervals hold the physical values of integer, date, time and timestamp columns in the column's current
+    type, where an open bound has a closed neighbour. Equalities on a column of any other type become one
+    IN. Everything else stays a predicate.
+
+    Many deletes by range or value on one column become few: sorted, disjoint intervals, and one IN. Ten
+    thousand ranges then cost a row one binary search, and a row group two, not ten thousand comparisons.
+    """
     if not predicates:
         return (), ()
     intervals: dict[tuple[int, Primitive], list[Interval]] = defaultdict(list)
     values: dict[tuple[int, Primitive], list[Predicate]] = defaultdict(list)
     bodies: dict[tuple[int, int], list[KeyRange]] = defaultdict(list)
-    left: list[Predicate] = []
+    single: list[Predicate] = []
     for predicate in predicates:
         if isinstance(predicate, KeyRange):
             # By identity: markers that were read together share their kind, and hashing it takes longer.
@@ -142,24 +142,24 @@ def merge_predicates(
         elif isinstance(predicate, Comparison) and predicate.op == "=":
             values[predicate.field_id, predicate.literal.type].append(predicate)
         else:
-            left.append(predicate)
+            single.append(predicate)
     for alike in bodies.values():
         field_id, kind = alike[0].field_id, alike[0].kind or schema.types[alike[0].field_id]
         if _served(field_id, kind, schema.types):
             intervals[field_id, kind] += _of_ranges(alike)
-            left += [Not(IsNull(field_id)) for body in alike if body.lower is body.upper is None]
+            single += [Not(IsNull(field_id)) for body in alike if body.lower is body.upper is None]
         else:
             rest, others = merge_predicates([range_predicate(body, kind) for body in alike], schema)
             assert not rest
-            left += others
-    left += [_one_in(*column, parts) for column, parts in values.items()]
+            single += others
+    single += [_one_in(*column, parts) for column, parts in values.items()]
     ranges = []
     for column, overlapping in intervals.items():
         disjoint = _disjoint(overlapping)
         if disjoint:
             starts, ends = (tuple(bound) for bound in zip(*disjoint, strict=True))
             ranges.append(DeletedRanges(*column, starts, ends))
-    return tuple(ranges), tuple(left)
+    return tuple(ranges), tuple(single)
 
 
 def _of_ranges(bodies: Iterable[KeyRange]) -> Iterator[Interval]:
@@ -179,8 +179,8 @@ def _one_in(field_id: int, kind: Primitive, parts: Sequence[Predicate]) -> Predi
         return parts[0]
     values = [
         value
-        for each in parts
-        for value in (each.values if isinstance(each, In) else (each.literal.value,))  # type: ignore[union-attr]
+        for part in parts
+        for value in (part.values if isinstance(part, In) else (part.literal.value,))  # type: ignore[union-attr]
     ]
     return In(field_id, kind, tuple(values))
 
@@ -335,7 +335,7 @@ class GroupDeletes:
     def fields(self) -> frozenset[int]:
         """The fields needed to decide which rows are deleted."""
         fields = frozenset[int]().union(*(field_ids(p) for p in self.predicates))
-        fields |= {each.field_id for each in self.ranges}
+        fields |= {deleted.field_id for deleted in self.ranges}
         return fields.union(*(keys.fields for keys in self.keys))
 
     def keep_positions(self, rows: int) -> pa.BooleanArray | None:
@@ -349,10 +349,10 @@ class GroupDeletes:
         `schema` and has every column of `fields`."""
         columns = columns_of(schema)
         deleted = [selected(predicate, batch, columns) for predicate in self.predicates]
-        for each in self.ranges:
-            path = columns.get(each.field_id)
+        for deleted_ranges in self.ranges:
+            path = columns.get(deleted_ranges.field_id)
             column = None if path is None else column_at(path, batch)
-            deleted.append(each.matches(column, batch.num_rows).fill_null(_FALSE))
+            deleted.append(deleted_ranges.matches(column, batch.num_rows).fill_null(_FALSE))
         for keys in self.keys:
             deleted.append(keys.matches([column_at(columns[f], batch) for f in keys.field_ids]))
         if not deleted:
@@ -391,7 +391,7 @@ class FileDeletes:
             return None
         if any(all_match(predicate, sure, rows) for predicate in self.predicates):
             return None
-        if any(each.cover(sure, rows) for each in self.ranges):
+        if any(deleted.cover(sure, rows) for deleted in self.ranges):
             return None
         positions = self._positions_in(first_row, rows)
         if positions is not None and len(positions) == rows:
@@ -399,7 +399,11 @@ class FileDeletes:
         return GroupDeletes(
             positions,
             tuple(p for p in self.predicates if may_match(p, stats, rows)),
-            tuple(left for each in self.ranges if (left := each.within(stats, rows)) is not None),
+            tuple(
+                within
+                for deleted in self.ranges
+                if (within := deleted.within(stats, rows)) is not None
+            ),
             tuple(near for keys in self.keys if (near := keys.within(stats)) is not None),
         )
 
@@ -447,7 +451,7 @@ def combine_markers(
     """All markers of one file as one value. What many say together is remembered in `cache`: mostly it is
     the same of many files."""
     groups: set[int] = set()
-    bitmaps = [found for found in loaded if isinstance(found, BitMap64)]
+    bitmaps = [answer for answer in loaded if isinstance(answer, BitMap64)]
     by_value: list[Marker] = []
     for marker in markers:
         match marker.body:
@@ -461,13 +465,13 @@ def combine_markers(
                 pass  # among `loaded`
             case _:
                 assert_never(marker.body)
-    ranges, left = _merged(by_value, schema, cache)
+    ranges, others = _merged(by_value, schema, cache)
     return FileDeletes(
         frozenset(groups),
         BitMap64.union(*bitmaps) if len(bitmaps) > 1 else next(iter(bitmaps), None),
-        left,
+        others,
         ranges,
-        tuple(found for found in loaded if isinstance(found, KeySet)),
+        tuple(answer for answer in loaded if isinstance(answer, KeySet)),
     )
 
 

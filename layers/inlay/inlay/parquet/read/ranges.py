@@ -1,4 +1,4 @@
-"""Byte ranges of one object as a file, planned, fetched together and pinned; and work done ahead on them.
+"""Byte ranges of one object as a file, planned, fetched together and pinned.
 
 Promise: all returned bytes come from the same content of the object. The first answer fixes its ETag, every
 later request carries it as `If-Match`, and a different content raises `SourceChanged`. A read outside what
@@ -7,20 +7,6 @@ none.
 
 Relies on the store's ranged GETs. Holds exactly the bytes that were added; the planner of the ranges bounds
 them.
-
-Reading ahead is work in order, done early and in parallel, within a budget of bytes. Promise: `run_ahead`
-yields the results of units in their order, whatever finished first; it holds at most `budget_bytes` of
-units that are started and not yet consumed (or one unit, if that alone is larger); and when it ends, in any
-way, no job it submitted is still running.
-
-A unit is a generator that yields batches of jobs and is resumed with their results. Only jobs go to the
-executor, and no job waits for another: so an executor of one thread, or one that runs everything in the
-caller's thread, gives the same results and can never deadlock.
-
-What is fetched is small beside what it is decoded to, and fetching is what latency makes slow. So a unit
-says apart what it holds once it has begun (`cost_bytes`) and what is added when it decodes (`growth_bytes`,
-from when it yields `GROW`): units are begun far ahead, as long as the largest of them could grow beside
-them, and grow one after the other, in their order. So no other has grown when the first in line must.
 """
 
 from __future__ import annotations
@@ -572,6 +558,20 @@ def run_ahead(
 
     `first` starts with fewer in flight and doubles with each result: for a consumer that may stop early
     (LIMIT). An error is raised in place of the unit's result.
+
+    Work in order, done early and in parallel. Results come in the order of their units, whatever finished
+    first; held are at most `budget_bytes` of units that are started and not yet consumed (or one unit, if
+    that alone is larger); and when it ends, in any way, no job it submitted is still running.
+
+    A unit is a generator that yields batches of jobs and is resumed with their results. Only jobs go to the
+    executor, and no job waits for another: so an executor of one thread, or one that runs everything in the
+    caller's thread, gives the same results and can never deadlock.
+
+    What is fetched is small beside what it is decoded to, and fetching is what latency makes slow. So a
+    unit says apart what it holds once it has begun (`cost_bytes`) and what is added when it decodes
+    (`growth_bytes`, from when it yields `GROW`): units are begun far ahead, as long as the largest of them
+    could grow beside them, and grow one after the other, in their order. So no other has grown when the
+    first in line must.
     """
     began = current_process()
     flight = _Flight[T](budget_bytes, window=min(parallel, first or parallel))

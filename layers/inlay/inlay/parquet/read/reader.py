@@ -36,11 +36,7 @@ from inlay.parquet.read import data_file
 from inlay.parquet.read.data_file import UNITS_IN_BUDGET, OpenFile, in_units
 from inlay.parquet.read.decode import reading_of
 from inlay.parquet.read.ranges import Objects, Unit, run, run_ahead
-from inlay.parquet.read.selection import (
-    Projection,
-    RowFilter,
-    narrowed,
-)
+from inlay.parquet.read.selection import Projection, RowFilter, narrowed
 from inlay.plan.scan import FileTask
 
 # Bytes that may be in flight or decoded ahead of the consumer. One row group is always allowed.

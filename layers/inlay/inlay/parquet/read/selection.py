@@ -2,10 +2,6 @@
 
 Promise: values only, which pickle if the filter does. A filter gives two answers: what statistics alone
 decide, and which rows of a batch are selected; any object with both may be one.
-
-The page index and Bloom filters say which rows of a row group may be selected. Promise: a row left out is
-surely not selected. What statistics settle for a page is settled by the same code as for a row group. Only
-for files that this library wrote as they are: what other writers put into their indexes is not relied on.
 """
 
 from __future__ import annotations
@@ -246,7 +242,12 @@ def candidates(
     rows: int,
 ) -> list[Interval]:
     """The rows of a group of `rows` rows that all of `filters` may select, ascending, not touching.
-    `stats` are those of the whole group."""
+    `stats` are those of the whole group.
+
+    By the page index: a row left out is surely not selected. What statistics settle for a page is settled
+    by the same code as for a row group. Only for files that this library wrote as they are: what other
+    writers put into their indexes is not relied on.
+    """
     starts = sorted({0, rows}.union(*({p.first_row for p in c.pages} for c in columns.values())))
     whole = {field_id: _of_part(column, rows) for field_id, column in stats.items()}
     at = dict.fromkeys(columns, 0)

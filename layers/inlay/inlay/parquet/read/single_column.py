@@ -4,15 +4,6 @@ fits into memory.
 Promise: values have the types of the column's Parquet annotations, the same for a chunk's rows, its
 dictionary and its bounds, so that they can be compared. pyarrow decodes them, as a file of one column and
 one row group. The functions that decode do not check how large they are once decoded.
-
-That is for `check_pages_fit`, by the chunk's own pages, before it is decoded. Promise: what passes can be
-decoded in about the memory that the process may have, whatever its footer says; finding that out takes a
-part of it. So a page of zeros that decompresses to a thousand times its size, a dictionary of one long
-text that a million rows refer to, texts that share a long prefix, and a footer that states small sizes for
-all of these, are refused by name before the kernel kills the process.
-
-Page headers say how large pages are, and how many values they have. Where the longest text, taken as often
-as there are values, is too much, the texts are counted, a few rows at a time.
 """
 
 from __future__ import annotations
@@ -270,7 +261,17 @@ class _Claims:
 
 def check_pages_fit(footer: Footer, rows: int, chunks: Iterable[Pages]) -> None:
     """Raises `UnsupportedFile` where chunks of one row group take more than this process may hold. Pages
-    that cannot be followed to their end are the decoder's to judge."""
+    that cannot be followed to their end are the decoder's to judge.
+
+    By the chunk's own pages, before it is decoded: what passes can be decoded in about the memory that the
+    process may have, whatever its footer says; finding that out takes a part of it. So a page of zeros that
+    decompresses to a thousand times its size, a dictionary of one long text that a million rows refer to,
+    texts that share a long prefix, and a footer that states small sizes for all of these, are refused by
+    name before the kernel kills the process.
+
+    Page headers say how large pages are, and how many values they have. Where the longest text, taken as
+    often as there are values, is too much, the texts are counted, a few rows at a time.
+    """
     all_claims = [_claims_of(footer, each) for each in chunks]
     limit = memory_limit()
     total = sum(claims.fixed + claims.texts for claims in all_claims)

@@ -1,9 +1,5 @@
 """The columns of a table in a data file, and their statistics, by its Parquet footer.
 
-Promise: a field of the table is found in the file by *name under the schema the file's entry records*, so a
-name that is reused later never reads old data (the rule of `parquet.arrow.conform`). Field ids inside the
-file are not used: files of others have ids of other tables.
-
 Promise: a bound given here bounds every non-null, non-NaN value of the column, in the physical form of the
 *table's* type; what is missing, not trusted, or not comparable is None. Long strings are truncated, the
 lower bound downwards and the upper one upwards.
@@ -71,7 +67,12 @@ class FileColumns:
 
 
 def locate_columns(file: pa.Schema, recorded: Schema) -> FileColumns:
-    """The places of the fields of `recorded` in a file whose Arrow schema is `file`."""
+    """The places of the fields of `recorded` in a file whose Arrow schema is `file`.
+
+    A field of the table is found in the file by *name under the schema the file's entry records*, so a name
+    that is reused later never reads old data (the rule of `parquet.arrow.conform`). Field ids inside the
+    file are not used: files of others have ids of other tables.
+    """
     tops: dict[int, FileColumn] = {}
     leaves: dict[int, int] = {}
     columns = list(file)

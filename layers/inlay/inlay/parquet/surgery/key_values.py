@@ -18,12 +18,6 @@ prunes less.
 A pair *names* something when one of the given texts is in its key or its value, however it is written
 there (`plan.pruning.mentions`). Names of columns stay, in pairs as in the schema: `naming` distinguishes
 them from what is removed.
-
-Unknown fields are those that the format does not define, or did not when this library was written. Promise:
-`unknown_of_file` and `unknown_in_group` find each of them; readers ignore them. They may hold values of
-rows: extensions (field 32767) repeat the bounds of every row group. What they say of a file as a whole is
-no longer true of another file, so surgery never keeps it; those of a row group go with its other metadata
-once it is written again.
 """
 
 from __future__ import annotations
@@ -55,6 +49,11 @@ def known_of_file(tree: Struct) -> Struct:
 
 
 def unknown_of_file(tree: Struct) -> Struct:
+    """The fields that the format does not define, or did not when this library was written; those of a row
+    group are found by `unknown_in_group`. Readers ignore them. They may hold values of rows: extensions
+    (field 32767) repeat the bounds of every row group. What they say of a file as a whole is no longer true
+    of another file, so surgery never keeps it; those of a row group go with its other metadata once it is
+    written again."""
     return _unknown(tree, _FILE)
 
 

@@ -9,13 +9,6 @@ A *run* is the output of one unit: files that share `DataFile.cluster` and overl
 file that no unit wrote is a run of its own. The *depth* at a point is the number of runs with a file there:
 the files that a lookup of the point opens. As in a log-structured merge tree, the smallest files at a point
 are merged first, so a row is rewritten about log₄(runs) times.
-
-Leaves of file entries overlap in the order of the key. Promise: a step takes leaves that share a value of
-the first column that their references bound, at most MAX_LEAVES of them, and only where more than DEPTH do;
-after their entries are packed by key, they no longer overlap. So an unordered table becomes one where a
-query by key opens a few leaves, in about log₃₂(leaves) passes over its metadata. Where the files themselves
-overlap, packing their entries would not separate them: such leaves are skipped (`would_part`), so that the
-work terminates.
 """
 
 from __future__ import annotations
@@ -213,7 +206,15 @@ def cluster_column(snapshot: Snapshot) -> int | None:
 
 def deepest_overlap(state: State) -> tuple[int, tuple[Segment, ...]]:
     """(the most leaves that share one value, those to pack next; none when there are few). Every node must
-    be loaded."""
+    be loaded.
+
+    Leaves of file entries overlap in the order of the key. A step takes leaves that share a value of the
+    first column that their references bound, at most MAX_LEAVES of them, and only where more than DEPTH do;
+    after their entries are packed by key, they no longer overlap. So an unordered table becomes one where a
+    query by key opens a few leaves, in about log₃₂(leaves) passes over its metadata. Where the files
+    themselves overlap, packing their entries would not separate them: such leaves are skipped
+    (`would_part`), so that the work terminates.
+    """
     column = cluster_column(state.snapshot)
     if column is None:
         return 0, ()

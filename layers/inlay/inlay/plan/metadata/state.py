@@ -2,27 +2,6 @@
 
 Promise: entries read through here are *resolved* (sequence and time filled in from the segment's reference)
 and live (dead ordinals left out), in commit order: segments oldest first, then inline.
-
-Which columns have statistics in the entries of files is decided here: the same for the same schema, key,
-order and properties, at creation and at every change of the property.
-
-The ledger says which parts of a change were applied before. Promise: no event and no request id is applied
-twice within the ledger's horizon, and none from before the horizon is applied at all. This is checked again
-on every rebase: otherwise two functions with the same event would both append.
-
-The content of a request may be personal data, and a plain digest of it can be found by trial: a telephone
-number in seconds. So its digest is salted, and an erasure replaces the salt when it forgets its predicate.
-The old salt goes with the versions that had it; digests made with it are then as good as random, whichever
-segment they are in, and no ledger needs to be rewritten.
-
-The tree of a tier is references to leaves and to nodes, which hold references to leaves. Promise:
-`open_tree` gives leaves only, each with all its dead entries, whichever reference records them; entries
-marked dead in a leaf are recorded in the reference of the snapshot that leads to it. So no node is
-rewritten because an entry died.
-
-Objects are checked against their references: a segment, head or archive that was replaced by another, or
-written by hand, is detected as far as its reference describes it: its size and sums, and the schemas and
-specs that its entries name. A digest inside the object cannot show this: it fits the wrong object, too.
 """
 
 from __future__ import annotations
@@ -69,7 +48,11 @@ def choose_stats_columns(
     partitioned_by: tuple[int, ...] = (),
 ) -> tuple[int, ...]:
     """Field ids: the sort columns, the key, the sources of partitions, then the first columns, up to
-    `stats.columns`."""
+    `stats.columns`.
+
+    Those with statistics in the entries of files are the same for the same schema, key, order and
+    properties, at creation and at every change of the property.
+    """
     plain = (f.id for f in schema.fields if isinstance(f.type, Primitive))
     columns = [*sort_by, *primary_key, *partitioned_by, *plain]
     return tuple(dict.fromkeys(columns))[: Properties(properties).number("stats.columns")]
@@ -83,7 +66,12 @@ DAY_US = 86_400_000_000
 def look_up(
     state: State, request: Request | None, events: Sequence[Request] = ()
 ) -> frozenset[bytes] | NeedSegments | RequestRefused | AlreadyApplied:
-    """Ids of the change's events that were applied before, or why there is nothing left to do."""
+    """Ids of the change's events that were applied before, or why there is nothing left to do.
+
+    No event and no request id is applied twice within the ledger's horizon, and none from before the
+    horizon is applied at all. This is checked again on every rebase: otherwise two functions with the same
+    event would both append.
+    """
     asked = [r for r in (request, *events) if r is not None]
     if not asked:
         return frozenset()
@@ -119,7 +107,13 @@ def look_up(
 class LedgerSalt:
     """The salt of request digests, from version `since` on. Digests of versions before `plain_before` have
     none (a library without salts wrote them); those in between had one that is lost, and cannot be compared
-    with anything."""
+    with anything.
+
+    The content of a request may be personal data, and a plain digest of it can be found by trial: a
+    telephone number in seconds. So its digest is salted, and an erasure replaces the salt when it forgets
+    its predicate. The old salt goes with the versions that had it; digests made with it are then as good as
+    random, whichever segment they are in, and no ledger needs to be rewritten.
+    """
 
     text: str
     since: int
@@ -257,7 +251,12 @@ class Opened:
 def open_tree(
     segments: Sequence[Segment], nodes: Nodes, select: SegmentFilter | None = None
 ) -> Opened:
-    """The leaves under these references. `select` chooses nodes and leaves."""
+    """The leaves under these references. `select` chooses nodes and leaves.
+
+    Nodes hold references to leaves. Leaves alone are given, each with all its dead entries, whichever
+    reference records them; entries marked dead in a leaf are recorded in the reference of the snapshot that
+    leads to it. So no node is rewritten because an entry died.
+    """
     leaves: list[Segment] = []
     closed: list[Segment] = []
     left_out = 0
@@ -434,7 +433,13 @@ def count_totals(files: Iterable[DataFile], markers: Iterable[Marker]) -> Totals
 def segment_fault(
     table: Snapshot, kind: SegmentKind, segment: Segment, entries: Sequence[Any], size: int
 ) -> str:
-    """What contradicts the reference to a segment; empty when nothing does."""
+    """What contradicts the reference to a segment; empty when nothing does.
+
+    Objects are checked against their references: a segment, head or archive that was replaced by another,
+    or written by hand, is detected as far as its reference describes it: its size and sums, and the schemas
+    and specs that its entries name. A digest inside the object cannot show this: it fits the wrong object,
+    too.
+    """
     held = sum(leaf.count for leaf in entries) if kind == "nodes" else len(entries)
     if held != segment.count:
         return f"holds {held} entries, its reference says {segment.count}"

@@ -51,17 +51,17 @@ def objects(request: AwsRequest, store: MemoryStore, bucket: Bucket) -> AwsAnswe
         "IsTruncated": more,
         "Contents": [
             {
-                "Key": named(each.key),
-                "LastModified": iso(each.modified_us),
-                "ETag": f'"{each.etag}"',
-                "Size": each.size,
-                "StorageClass": _storage_class(bucket.current(each.key)),
+                "Key": named(item.key),
+                "LastModified": iso(item.modified_us),
+                "ETag": f'"{item.etag}"',
+                "Size": item.size,
+                "StorageClass": _storage_class(bucket.current(item.key)),
                 **({"Owner": OWNER} if query.get("fetch-owner") == "true" else {}),
             }
-            for each in page
-            if isinstance(each, ObjectInfo)
+            for item in page
+            if isinstance(item, ObjectInfo)
         ],
-        "CommonPrefixes": [{"Prefix": named(each)} for each in page if isinstance(each, str)],
+        "CommonPrefixes": [{"Prefix": named(item)} for item in page if isinstance(item, str)],
     }
     if second:
         content |= {
@@ -87,14 +87,14 @@ def versions(request: AwsRequest, bucket: Bucket) -> AwsAnswer:
     entries = _versions(
         bucket, prefix, delimiter, query.get("key-marker"), query.get("version-id-marker")
     )
-    found = list(itertools.islice(entries, limit + 1))
-    page, more = found[:limit], 0 < limit < len(found)
+    listed = list(itertools.islice(entries, limit + 1))
+    page, more = listed[:limit], 0 < limit < len(listed)
     parts: list[dict[str, Any]] = []
-    for each in page:
-        if isinstance(each, str):
-            parts.append({"CommonPrefixes": {"Prefix": named(each)}})
+    for version in page:
+        if isinstance(version, str):
+            parts.append({"CommonPrefixes": {"Prefix": named(version)}})
             continue
-        key, held, latest = each
+        key, held, latest = version
         about: dict[str, Any] = {
             "Key": named(key),
             "VersionId": held.id or NULL_VERSION,
@@ -146,8 +146,10 @@ def uploads(request: AwsRequest, store: MemoryStore) -> AwsAnswer:
     named = _named(request)
     pending = list(store.list_uploads(prefix))
     if key:
-        at = next((n for n, each in enumerate(pending) if each.upload_id == upload_id), None)
-        pending = [each for each in pending if each.key > key] if at is None else pending[at + 1 :]
+        at = next((n for n, upload in enumerate(pending) if upload.upload_id == upload_id), None)
+        pending = (
+            [upload for upload in pending if upload.key > key] if at is None else pending[at + 1 :]
+        )
     page = pending[:limit]
     more = 0 < limit < len(pending)
     return document(
@@ -164,12 +166,12 @@ def uploads(request: AwsRequest, store: MemoryStore) -> AwsAnswer:
             "NextUploadIdMarker": page[-1].upload_id if more else None,
             "Upload": [
                 {
-                    "Key": named(each.key),
-                    "UploadId": each.upload_id,
-                    "Initiated": iso(each.started_us),
+                    "Key": named(upload.key),
+                    "UploadId": upload.upload_id,
+                    "Initiated": iso(upload.started_us),
                     "StorageClass": "STANDARD",
                 }
-                for each in page
+                for upload in page
             ],
         },
     )
@@ -179,7 +181,7 @@ def parts(request: AwsRequest, upload: PendingUpload) -> AwsAnswer:
     """ListParts."""
     after = int(request.query.get("part-number-marker") or 0)
     limit = _limit(request, "max-parts")
-    numbered = [each for each in sorted(upload.parts.items()) if each[0] > after]
+    numbered = [item for item in sorted(upload.parts.items()) if item[0] > after]
     page = numbered[:limit]
     return document(
         "ListPartsResult",
@@ -270,7 +272,7 @@ def _versions(
         held: Sequence[Version] = bucket.versions[key][::-1]
         first = 0
         if key == key_marker:
-            at = (n for n, each in enumerate(held) if (each.id or NULL_VERSION) == id_marker)
+            at = (n for n, version in enumerate(held) if (version.id or NULL_VERSION) == id_marker)
             first = next(at, len(held)) + 1
         for n in range(first, len(held)):
             yield key, held[n], n == 0

@@ -74,8 +74,10 @@ class EmbeddedS3:
             "DeleteBucket": self._delete_bucket,
             "GetBucket": self._list_objects,
             "ListObjectsV2": self._list_objects,
-            "ListObjectVersions": lambda each: listings.versions(each, self._bucket(each.bucket)),
-            "ListMultipartUploads": lambda each: listings.uploads(each, self._store(each)),
+            "ListObjectVersions": lambda request: listings.versions(
+                request, self._bucket(request.bucket)
+            ),
+            "ListMultipartUploads": lambda request: listings.uploads(request, self._store(request)),
             "GetBucket:location": self._get_location,
             "GetBucket:versioning": self._get_versioning,
             "PutBucket:versioning": self._put_versioning,
@@ -93,7 +95,7 @@ class EmbeddedS3:
             "CreateMultipartUpload": self._create_upload,
             "UploadPart": self._upload_part,
             "UploadPartCopy": self._copy_part,
-            "ListParts": lambda each: listings.parts(each, self._upload(each)),
+            "ListParts": lambda request: listings.parts(request, self._upload(request)),
             "CompleteMultipartUpload": self._complete,
             "AbortMultipartUpload": self._abort,
         }
@@ -137,12 +139,12 @@ class EmbeddedS3:
         return self.region.bucket(name)
 
     def _list_buckets(self, request: AwsRequest) -> AwsAnswer:
-        found = [
-            {"Name": name, "CreationDate": iso(each.created_us)}
-            for name, each in sorted(self.buckets.items())
+        listed = [
+            {"Name": name, "CreationDate": iso(bucket.created_us)}
+            for name, bucket in sorted(self.buckets.items())
         ]
         return document(
-            "ListAllMyBucketsResult", {"Owner": listings.OWNER, "Buckets": {"Bucket": found}}
+            "ListAllMyBucketsResult", {"Owner": listings.OWNER, "Buckets": {"Bucket": listed}}
         )
 
     def _create_bucket(self, request: AwsRequest) -> AwsAnswer:
@@ -189,10 +191,10 @@ class EmbeddedS3:
         return AwsAnswer(200)
 
     def _get_notification(self, request: AwsRequest) -> AwsAnswer:
-        found = self._settings(request.bucket).notifications_as_set
+        as_set = self._settings(request.bucket).notifications_as_set
         return (
-            AwsAnswer(200, {"Content-Type": "application/xml"}, found)
-            if found
+            AwsAnswer(200, {"Content-Type": "application/xml"}, as_set)
+            if as_set
             else document("NotificationConfiguration", {})
         )
 
@@ -224,9 +226,9 @@ class EmbeddedS3:
             return version
         marker = next(
             (
-                each
-                for each in reversed(bucket.versions.get(key, ()))
-                if each.marker and version_id in (None, each.id or NULL_VERSION)
+                held
+                for held in reversed(bucket.versions.get(key, ()))
+                if held.marker and version_id in (None, held.id or NULL_VERSION)
             ),
             None,
         )
@@ -278,11 +280,11 @@ class EmbeddedS3:
         held = self._find(request)
         tags = ""
         if request.method == "PUT":
-            found = child(parse(request.body), "TagSet")
+            tag_set = child(parse(request.body), "TagSet")
             tags = urlencode(
                 [
                     (text(tag, "Key") or "", text(tag, "Value") or "")
-                    for tag in (() if found is None else children(found, "Tag"))
+                    for tag in (() if tag_set is None else children(tag_set, "Tag"))
                 ]
             )
         self._bucket(request.bucket).tag(request.key, held, tags)
@@ -401,16 +403,16 @@ class EmbeddedS3:
     def _delete_objects(self, request: AwsRequest) -> AwsAnswer:
         bucket = self._bucket(request.bucket)
         tree = parse(request.body)
-        wanted = list(children(tree, "Object"))
-        if not 1 <= len(wanted) <= MAX_DELETE_KEYS:
+        objects = list(children(tree, "Object"))
+        if not 1 <= len(objects) <= MAX_DELETE_KEYS:
             words = "DeleteObjects takes 1 to 1,000 keys."
             raise S3Error(400, "MalformedXML", words)
         quiet = text(tree, "Quiet") == "true"
         deleted: list[dict[str, Any]] = []
         refused: list[dict[str, Any]] = []
-        for each in wanted:
-            key, version_id = text(each, "Key") or "", text(each, "VersionId")
-            if (etag := text(each, "ETag")) and self._differs(request.bucket, key, etag):
+        for item in objects:
+            key, version_id = text(item, "Key") or "", text(item, "VersionId")
+            if (etag := text(item, "ETag")) and self._differs(request.bucket, key, etag):
                 words = "At least one of the pre-conditions you specified did not hold"
                 refused.append({"Key": key, "Code": "PreconditionFailed", "Message": words})
                 continue
@@ -494,8 +496,8 @@ class EmbeddedS3:
     def _complete(self, request: AwsRequest) -> AwsAnswer:
         store = self._store(request)
         parts = [
-            Part(int(text(each, "PartNumber") or 0), (text(each, "ETag") or "").strip('"'))
-            for each in children(parse(request.body), "Part")
+            Part(int(text(part, "PartNumber") or 0), (text(part, "ETag") or "").strip('"'))
+            for part in children(parse(request.body), "Part")
         ]
         done = store.complete_multipart(
             request.key, request.query["uploadId"], parts, condition=_condition(request)
@@ -580,8 +582,8 @@ def _sent_with(request: AwsRequest) -> tuple[dict[str, str], dict[str, str]]:
         if (value := request.header(header)) is not None
     }
     if "ContentEncoding" in headers:
-        said = [each.strip() for each in headers["ContentEncoding"].split(",")]
-        kept = ",".join(each for each in said if each and each != "aws-chunked")
+        said = [coding.strip() for coding in headers["ContentEncoding"].split(",")]
+        kept = ",".join(coding for coding in said if coding and coding != "aws-chunked")
         headers = {k: v for k, v in headers.items() if k != "ContentEncoding"}
         headers |= {"ContentEncoding": kept} if kept else {}
     return metadata, headers
@@ -602,7 +604,7 @@ def _asked_range(asked: re.Match[str], size: int) -> tuple[int, int]:
 
 
 def _same(said: str, etag: str) -> bool:
-    return etag in (each.strip().removeprefix("W/").strip('"') for each in said.split(","))
+    return etag in (tag.strip().removeprefix("W/").strip('"') for tag in said.split(","))
 
 
 def _precondition(condition: str) -> S3Error:
