@@ -9,8 +9,9 @@ SHELL := /bin/sh
 # Pythons are found, never downloaded. An environment activated in the caller's shell is not used.
 export UV_PYTHON_DOWNLOADS := never
 unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
-# Each process of the tests would compile all that it imports again.
+# Each process of the tests would compile all that it imports again; what is installed is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
+export UV_COMPILE_BYTECODE := 1
 
 PYTHON ?=
 export PYTHON

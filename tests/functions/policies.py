@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,13 @@ from .conftest import BUCKET, ROOT
 ACCOUNT, REGION = "123456789012", "us-east-1"
 
 
+@cache
+def _body() -> dict[str, Any]:
+    return read_body(Path(ROOT / "template.yaml"))
+
+
 def load(**parameters: str) -> dict[str, Any]:
-    body = read_body(Path(ROOT / "template.yaml"))
+    body = _body()
     known = {name: str(spec.get("Default", "")) for name, spec in body["Parameters"].items()}
     assert parameters.keys() <= known.keys()
     pseudo = {

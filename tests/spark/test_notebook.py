@@ -142,8 +142,8 @@ def sales(spark: Any, new_table: NewTable) -> inlay.Table:
     return table
 
 
-# One in three; the others are in the wide tier.
-@pytest.mark.parametrize("place", in_short(range(len(WORKS)), range(0, len(WORKS), 3)))
+# One in five; the others are in the wide tier.
+@pytest.mark.parametrize("place", in_short(range(len(WORKS)), range(0, len(WORKS), 5)))
 def test_what_works(spark: Any, new_table: NewTable, place: int) -> None:
     typed, left = WORKS[place]
     table = sales(spark, new_table)

@@ -225,8 +225,8 @@ NOTEBOOK: list[tuple[str, str] | str] = [
 ]  # fmt: skip
 
 
-# Of the forms of each statement one in six; the others are in the wide tier.
-CELLS = in_short(NOTEBOOK, NOTEBOOK[::6])
+# Of the forms of each statement one in nine; the others are in the wide tier.
+CELLS = in_short(NOTEBOOK, NOTEBOOK[::9])
 
 
 @pytest.mark.parametrize("statement", CELLS, ids=range(len(NOTEBOOK)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 
@@ -30,6 +31,11 @@ from inlay.storage.memory import MemoryStore
 
 def rich(*, versioning: bool = False) -> Bench:
     """Files and markers of every kind, in segments and inline, and a ledger with a segment."""
+    return _rich(versioning).copy()
+
+
+@cache
+def _rich(versioning: bool) -> Bench:
     bench = new_bench()
     if versioning:
         store: MemoryStore = bench.store
