@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -157,7 +159,19 @@ def dlq(
 
     from inlay.functions import dead_letters
 
-    if action in (Action.REDRIVE, Action.DROP) and not ids and not every:
+    def send_again(sqs: Any, letter: Letter) -> None:
+        target = to or dead_letters.source_queue(sqs, queue)
+        dead_letters.redrive(sqs, letter, source=queue, target=target)
+
+    act: Callable[[Any, Letter], None] | None = None
+    match action:
+        case Action.LIST | Action.SHOW:
+            done = "waiting"
+        case Action.REDRIVE:
+            act, done = send_again, "sent again"
+        case Action.DROP:
+            act, done = partial(dead_letters.drop, source=queue), "dropped"
+    if act is not None and not ids and not every:
         raise InvalidRequest(
             f"{action.value} needs to know which letters", next_step="Give --id, or --all"
         )
@@ -169,14 +183,10 @@ def dlq(
         try:
             if missing:
                 raise InvalidRequest(f"no such letters: {', '.join(sorted(missing))}")
-            if action in (Action.REDRIVE, Action.DROP):
-                for each in chosen:
-                    if action is Action.REDRIVE:
-                        target = to or dead_letters.source_queue(sqs, queue)
-                        dead_letters.redrive(sqs, each, source=queue, target=target)
-                    else:
-                        dead_letters.drop(sqs, each, source=queue)
-                    kept = [other for other in kept if other.id != each.id]
+            if act is not None:
+                for letter in chosen:
+                    act(sqs, letter)
+                    kept = [other for other in kept if other.id != letter.id]
         finally:
             dead_letters.release(sqs, queue, kept)
     rows = [_shown(each, values=values and action is Action.SHOW) for each in chosen]
@@ -185,7 +195,6 @@ def dlq(
     else:
         shown = ("id", "sent", "error", "reason")
         print_rows(rows, as_json=False, columns=shown, empty="no dead letters")
-    done = {Action.REDRIVE: "sent again", Action.DROP: "dropped"}.get(action, "waiting")
     note(f"{counted(len(chosen), 'letter')} {done}")
 
 

@@ -129,18 +129,18 @@ def _unmet(requirement: Json, metadata: Json | None, *, moved: Collection[str]) 
     if metadata is None:
         return "the table does not exist"
     if kind == "assert-ref-snapshot-id":
-        name, wanted = str(requirement["ref"]), requirement.get("snapshot-id")
+        name, required = str(requirement["ref"]), requirement.get("snapshot-id")
         # A branch that is to be made is not one that others have made meanwhile.
-        if name in moved and (wanted is not None or name == MAIN):
+        if name in moved and (required is not None or name == MAIN):
             return ""
         has = metadata["refs"].get(name, {}).get("snapshot-id")
-        return "" if has == wanted else f"{name} has snapshot {has}, not {wanted}"
+        return "" if has == required else f"{name} has snapshot {has}, not {required}"
     of = _OF_METADATA.get(str(kind))
     if of is None:
         raise InvalidRequest(f"unknown requirement {str(kind)[:80]!r}")
     name, field = of
-    has, wanted = metadata[field], requirement[name]
-    return "" if has == wanted else f"{field} is {has}, not {wanted}"
+    has, required = metadata[field], requirement[name]
+    return "" if has == required else f"{field} is {has}, not {required}"
 
 
 # The requirements that compare one field of the metadata, by name: what they hold, and the field.
@@ -268,13 +268,13 @@ def _remove_snapshots(changed: dict[str, Any], ids: Sequence[int]) -> None:
 def _added(listed: list[Any], new: dict[str, Any], name: str, same: tuple[str, ...]) -> int:
     """The id of `new` in the list, to which it is added unless one like it is there."""
 
-    def content(each: Json) -> list[Any]:
-        return [each.get(field) or [] for field in same]
+    def content(item: Json) -> list[Any]:
+        return [item.get(field) or [] for field in same]
 
-    for each in listed:
-        if content(each) == content(new):
-            return int(each[name])
-    taken = {int(each[name]) for each in listed}
+    for item in listed:
+        if content(item) == content(new):
+            return int(item[name])
+    taken = {int(item[name]) for item in listed}
     given = new.get(name)
     if type(given) is not int or given < 0 or given in taken:
         given = max(taken, default=-1) + 1
@@ -287,7 +287,7 @@ def _chosen(given: Any, what: str, listed: Sequence[Json], last: Mapping[str, in
     if type(given) is not int or (given == -1 and what not in last):
         raise InvalidRequest("-1 names what a request has added, and this one has added nothing")
     chosen = last[what] if given == -1 else given
-    if all(each[f"{what}-id"] != chosen for each in listed):
+    if all(item[f"{what}-id"] != chosen for item in listed):
         raise InvalidRequest(f"there is no {what} {given}")
     return chosen
 
@@ -296,15 +296,15 @@ def _numbered(spec: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
     """A spec whose fields have ids; those without get new ones, as in metadata of other specs."""
     known = {
         (f["source-id"], f["transform"]): f["field-id"]
-        for each in metadata["partition-specs"]
-        for f in each["fields"]
+        for spec_before in metadata["partition-specs"]
+        for f in spec_before["fields"]
     }
     fields = []
-    for each in spec.get("fields") or ():
-        number = each.get("field-id") or known.get((each.get("source-id"), each["transform"]))
+    for field in spec.get("fields") or ():
+        number = field.get("field-id") or known.get((field.get("source-id"), field["transform"]))
         number = number or max(metadata["last-partition-id"], 999) + 1
         metadata["last-partition-id"] = max(metadata["last-partition-id"], number)
-        fields.append({**each, "field-id": number})
+        fields.append({**field, "field-id": number})
     return {**spec, "fields": fields}
 
 

@@ -171,9 +171,9 @@ def decided(body: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str,
     decided_body = dict(body)
     for section in ("Resources", "Outputs"):
         decided_body[section] = {
-            name: decider.value(each)
-            for name, each in body.get(section, {}).items()
-            if "Condition" not in each or decider.holds(each["Condition"])
+            name: decider.value(item)
+            for name, item in body.get(section, {}).items()
+            if "Condition" not in item or decider.holds(item["Condition"])
         }
     decided_body["Globals"] = decider.value(body.get("Globals", {}))
     return decided_body
@@ -210,8 +210,8 @@ class _Decider:
 
     def value(self, value: Any) -> Any:
         if isinstance(value, list):
-            values = [self.value(each) for each in value]
-            return [each for each in values if each is not _NOTHING]
+            values = [self.value(item) for item in value]
+            return [item for item in values if item is not _NOTHING]
         if not isinstance(value, dict):
             return value
         match value:
@@ -220,18 +220,18 @@ class _Decider:
             case {"Ref": "AWS::NoValue"}:
                 return _NOTHING
             case {"Ref": str(name)} if name in self.lists:
-                return [each.strip() for each in self.parameters[name].split(",") if each.strip()]
+                return [part.strip() for part in self.parameters[name].split(",") if part.strip()]
             case {"Ref": str(name)} if name in self.parameters:
                 return self.parameters[name]
             case {"Fn::Join": [separator, given]}:
                 return str(separator).join(
-                    _text(each, self.parameters) for each in self.value(given)
+                    _text(item, self.parameters) for item in self.value(given)
                 )
             case {"Fn::Sub": [text, names]}:
                 return {"Fn::Sub": [text, self.value(names)]}
             case _:  # any other function, or a mapping
-                decided = {name: self.value(each) for name, each in value.items()}
-                return {name: each for name, each in decided.items() if each is not _NOTHING}
+                decided = {name: self.value(item) for name, item in value.items()}
+                return {name: item for name, item in decided.items() if item is not _NOTHING}
 
 
 # `rate(5 minutes)`: the only form of schedule the template uses.
@@ -265,7 +265,7 @@ class _Reader:
             path=self.path,
             parameters=self.parameters,
             bucket=self._bucket(),
-            queues=tuple(self._queue(*each) for each in self._resources("AWS::SQS::Queue")),
+            queues=tuple(self._queue(*queue) for queue in self._resources("AWS::SQS::Queue")),
             functions=tuple(self._functions.values()),
             sources=tuple(
                 self._source(properties)
@@ -346,14 +346,14 @@ class _Reader:
             existing=bool(existing),
             notifications=tuple(
                 Notification(
-                    queue=_referred(each["Queue"]),
-                    events=(each["Event"],),
+                    queue=_referred(notification["Queue"]),
+                    events=(notification["Event"],),
                     **{
                         rule["Name"]: _text(rule["Value"], self.parameters)
-                        for rule in each["Filter"]["S3Key"]["Rules"]
+                        for rule in notification["Filter"]["S3Key"]["Rules"]
                     },
                 )
-                for each in configured
+                for notification in configured
             ),
         )
 
@@ -386,7 +386,7 @@ def _text(value: Any, values: Mapping[str, str]) -> str:
     if "Fn::Sub" in value:
         said = value["Fn::Sub"]
         text, own = said if isinstance(said, list) else (said, {})
-        names = {**values, **{name: _text(each, values) for name, each in own.items()}}
+        names = {**values, **{name: _text(own_text, values) for name, own_text in own.items()}}
         return _PLACEHOLDER.sub(lambda placeholder: _named(placeholder[1], names), text)
     raise InvalidRequest(f"cannot resolve {value!r} in the template")
 

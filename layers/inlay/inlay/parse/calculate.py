@@ -458,7 +458,7 @@ class Calculator:
         return Apply("isnan", (_floating(self.number(node)),), BOOL)
 
     def power(self, node: Call) -> Expression:
-        sides = [_floating(self.numeric(each, node.function)) for each in node.arguments]
+        sides = [_floating(self.numeric(argument, node.function)) for argument in node.arguments]
         return Apply("power", tuple(sides), DOUBLE)
 
     def greatest_or_least(self, node: Call) -> Expression:
@@ -497,7 +497,7 @@ class Calculator:
         return Apply("round", (operand,), operand.type, digits)
 
     def modulo(self, node: Call) -> Expression:
-        one, other = (self.numeric(each, node.function) for each in node.arguments)
+        one, other = (self.numeric(argument, node.function) for argument in node.arguments)
         return self.arithmetic(node, "%", one, other)
 
     def length(self, node: Call) -> Expression:
@@ -604,14 +604,18 @@ class Calculator:
         made: list[Expression | None] = [
             None if _is_text(node) else self.expression(node) for node in nodes
         ]
-        known = [each for each in made if each is not None and each.type is not None]
+        known = [
+            expression
+            for expression in made
+            if expression is not None and expression.type is not None
+        ]
         calendar = next(
             (k for k in known if isinstance(k.type, Primitive) and k.type.is_temporal), None
         )
         values: list[Expression] = []
-        for node, each in zip(nodes, made, strict=True):
-            if each is not None:
-                values.append(each)
+        for node, expression in zip(nodes, made, strict=True):
+            if expression is not None:
+                values.append(expression)
                 continue
             assert isinstance(node, Given) and isinstance(node.value, Text)
             if calendar is None:

@@ -89,12 +89,12 @@ def read(
     how many), the others through Python; with `native="never"` all of them.
     """
     uri = at_ref(uri, ref)
-    found = _plan(spark, uri, columns, where, version, native)
-    frames = native_frames(spark, uri, found.split, found.schema, found.columns, found.predicate)
-    if found.split.rest:
-        frames.append(_through_source(spark, uri, found, columns, where))
+    plan = _plan(spark, uri, columns, where, version, native)
+    frames = native_frames(spark, uri, plan.split, plan.schema, plan.columns, plan.predicate)
+    if plan.split.rest:
+        frames.append(_through_source(spark, uri, plan, columns, where))
     if not frames:
-        return spark.createDataFrame([], found.asked)
+        return spark.createDataFrame([], plan.asked)
     return united(frames)
 
 
@@ -109,10 +109,10 @@ def explain(
     native: Native = "auto",
 ) -> Explained:
     """How `read` with these arguments would read; reads only metadata and footers."""
-    found = _plan(spark, at_ref(uri, ref), columns, where, version, native)
-    split = found.split
+    plan = _plan(spark, at_ref(uri, ref), columns, where, version, native)
+    split = plan.split
     return Explained(
-        version=found.state.snapshot.version,
+        version=plan.state.snapshot.version,
         native_files=len(split.native),
         native_bytes=sum(task.file.size for task in split.native),
         source_files=len(split.rest),
@@ -183,27 +183,27 @@ def _plan(
     predicate = TRUE if where is None else parse_predicate(where, schema)
     if native == "never":
         return _Plan(state, Split(rest=scan.plan.tasks), ids, asked, predicate)
-    found = split(spark, uri, scan.plan.tasks, schema, ids, predicate)
-    return _Plan(state, found, ids, asked, predicate)
+    parts = split(spark, uri, scan.plan.tasks, schema, ids, predicate)
+    return _Plan(state, parts, ids, asked, predicate)
 
 
 def _through_source(
     spark: SparkSession,
     uri: str,
-    found: _Plan,
+    plan: _Plan,
     columns: Sequence[str] | None,
     where: str | None,
 ) -> DataFrame:
-    _check_batches(spark, found)
-    reader = spark.read.format("inlay").option("version", found.state.snapshot.version)
+    _check_batches(spark, plan)
+    reader = spark.read.format("inlay").option("version", plan.state.snapshot.version)
     if (context := find_context(spark)) is not None:
         reader = reader.option("parallelism", context.defaultParallelism)
     if columns is not None:
         reader = reader.option("columns", json.dumps(list(columns)))
     if where is not None:
         reader = reader.option("where", where)
-    if found.split.native:
-        reader = reader.option("leaveOut", json.dumps([t.file.key for t in found.split.native]))
+    if plan.split.native:
+        reader = reader.option("leaveOut", json.dumps([t.file.key for t in plan.split.native]))
     return reader.load(uri)
 
 
@@ -217,10 +217,10 @@ def _check_times(spark: SparkSession, schema: StructType) -> None:
         )
 
 
-def _check_batches(spark: SparkSession, found: _Plan) -> None:
+def _check_batches(spark: SparkSession, plan: _Plan) -> None:
     """PySpark's own error for it is an assertion in a process that plans."""
     if int(spark.conf.get(BATCH_SETTING)) <= 0:
-        files = len(found.split.rest)
+        files = len(plan.split.rest)
         raise InvalidRequest(
             f"files to read through Python: {files}, and with {BATCH_SETTING}=0 or less PySpark reads none",
             next_step=f"Set {BATCH_SETTING}, to 10000 for instance; explain(spark, uri) says which files",

@@ -168,29 +168,29 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
             next_step="CREATE TEMPORARY VIEW name USING inlay OPTIONS (path 's3://…')",
         )
     asked = {name: value for name, value in options.items() if name.lower() != _OF_INSERTS}
-    found = _checked(asked, _READ, "read")
+    given = _checked(asked, _READ, "read")
     for one, other in (
         ("version", "asOf"),
         ("startVersion", "startTime"),
         ("maxFilesPerTrigger", "maxBytesPerTrigger"),
     ):
-        if one in found and other in found:
+        if one in given and other in given:
             raise InvalidRequest(f"give one of the options {one} and {other}")
     return ReadOptions(
-        uri=_uri(found),
-        columns=_projection(found),
-        where=found.get("where"),
-        version=_number(found, "version"),
-        as_of_us=_time_us(found, "asOf"),
-        partition_bytes=_number(found, "partitionBytes") or PARTITION_BYTES,
-        parallelism=_number(found, "parallelism"),
-        leave_out=_columns(found["leaveOut"]) if "leaveOut" in found else (),
-        table=_metadata(found),
-        change_feed=_flag(found, "changeFeed"),
-        start_version=_number(found, "startVersion"),
-        start_us=_time_us(found, "startTime"),
-        max_files=_number(found, "maxFilesPerTrigger"),
-        max_bytes=_number(found, "maxBytesPerTrigger"),
+        uri=_uri(given),
+        columns=_projection(given),
+        where=given.get("where"),
+        version=_number(given, "version"),
+        as_of_us=_time_us(given, "asOf"),
+        partition_bytes=_number(given, "partitionBytes") or PARTITION_BYTES,
+        parallelism=_number(given, "parallelism"),
+        leave_out=_columns(given["leaveOut"]) if "leaveOut" in given else (),
+        table=_metadata(given),
+        change_feed=_flag(given, "changeFeed"),
+        start_version=_number(given, "startVersion"),
+        start_us=_time_us(given, "startTime"),
+        max_files=_number(given, "maxFilesPerTrigger"),
+        max_bytes=_number(given, "maxBytesPerTrigger"),
     )
 
 
@@ -223,17 +223,17 @@ def are_read_options(options: Mapping[str, str]) -> bool:
 def write_options(options: Mapping[str, str]) -> WriteOptions:
     spark = {name.lower() for name in _OF_SPARK}
     ours = {name: value for name, value in options.items() if name.lower() not in spark}
-    found = _checked(ours, _WRITE, "write")
+    given = _checked(ours, _WRITE, "write")
     return WriteOptions(
-        uri=_uri(found),
-        request_id=found.get("requestId"),
-        table_id=found.get("tableId"),
-        replace_where=found.get("replaceWhere"),
-        partitions=_partition_overwrite(found),
-        merge_schema=_flag(found, "mergeSchema"),
-        primary_key=_columns(found.get("primaryKey", "")),
-        sort_by=_columns(found.get("sortBy", "")),
-        partition_by=_listed(found.get("partitionBy", ""), calls=True),
+        uri=_uri(given),
+        request_id=given.get("requestId"),
+        table_id=given.get("tableId"),
+        replace_where=given.get("replaceWhere"),
+        partitions=_partition_overwrite(given),
+        merge_schema=_flag(given, "mergeSchema"),
+        primary_key=_columns(given.get("primaryKey", "")),
+        sort_by=_columns(given.get("sortBy", "")),
+        partition_by=_listed(given.get("partitionBy", ""), calls=True),
     )
 
 

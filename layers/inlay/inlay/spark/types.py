@@ -110,13 +110,13 @@ def column_ids(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
 def named_as_in(schema: Schema, names: Sequence[str]) -> list[str]:
     """Names of data to be written, as the table spells them; unknown names unchanged. Where two names of
     the data would match one column, only the exact match does."""
-    found = [column_named(schema, name) for name in names]
+    columns = [column_named(schema, name) for name in names]
     spelled = [
-        name if field is None else field.name for name, field in zip(names, found, strict=True)
+        name if field is None else field.name for name, field in zip(names, columns, strict=True)
     ]
     return [
-        name if spelled.count(wanted) > 1 else wanted
-        for name, wanted in zip(names, spelled, strict=True)
+        name if spelled.count(spelling) > 1 else spelling
+        for name, spelling in zip(names, spelled, strict=True)
     ]
 
 
@@ -134,7 +134,7 @@ def spelled(name: str, names: Sequence[str]) -> str | None:
     case alone."""
     if name in names:
         return name
-    alike = [found for found in names if found.lower() == name.lower()]
+    alike = [other for other in names if other.lower() == name.lower()]
     return alike[0] if len(alike) == 1 else None
 
 
@@ -149,18 +149,18 @@ def has_twins(kind: Type) -> bool:
 
 def column_named(schema: Schema, name: str) -> Field | None:
     """The column that Spark's name refers to (`spelled`)."""
-    found = spelled(name, schema.names)
-    return None if found is None else schema.column(found)
+    spelling = spelled(name, schema.names)
+    return None if spelling is None else schema.column(spelling)
 
 
 def _column(schema: Schema, name: str) -> Field:
-    found = column_named(schema, name)
-    if found is None:
+    field = column_named(schema, name)
+    if field is None:
         raise SchemaMismatch(
             f"the table has no column {name[:100]!r}",
             next_step=f"It has: {', '.join(schema.names)[:500]}",
         )
-    return found
+    return field
 
 
 def _struct_field(field: Field, path: tuple[str, ...]) -> st.StructField:
@@ -185,11 +185,11 @@ def spark_type(kind: Type, path: tuple[str, ...] = ()) -> st.DataType:
 
 
 def _leaf(kind: Primitive, path: tuple[str, ...]) -> st.DataType:
-    found = SPARK_TYPES[kind.name].type
-    if found is None and kind.name == "decimal" and kind.precision <= MAX_DECIMAL_DIGITS:
-        found = st.DecimalType(kind.precision, kind.scale)
-    if found is not None and kind.unit != "ns":
-        return found
+    leaf = SPARK_TYPES[kind.name].type
+    if leaf is None and kind.name == "decimal" and kind.precision <= MAX_DECIMAL_DIGITS:
+        leaf = st.DecimalType(kind.precision, kind.scale)
+    if leaf is not None and kind.unit != "ns":
+        return leaf
     raise UnsupportedType(
         f"column {'.'.join(path)!r} is {kind}, which Spark cannot hold",
         next_step="Leave it out: name the other columns with columns=[…] or .schema(…)",
@@ -262,7 +262,7 @@ def _find(kind: st.DataType, is_it: Callable[[st.DataType], bool]) -> st.DataTyp
     if is_it(kind):
         return kind
     inner = (_find(part.dataType, is_it) for part in _parts(kind))
-    return next((found for found in inner if found is not None), None)
+    return next((hit for hit in inner if hit is not None), None)
 
 
 def _parts(kind: st.DataType) -> list[st.StructField]:

@@ -216,14 +216,14 @@ def create(
     except TableExists:
         if not exist_ok:
             raise
-        found = Table(ctx, load_pointer(ctx))
-        if not found.schema.equals(schema):
+        table = Table(ctx, load_pointer(ctx))
+        if not table.schema.equals(schema):
             raise SchemaMismatch(
                 f"the table at {ctx.uri} has other columns than those asked for",
                 next_step="Open it, and alter() what differs",
                 table=ctx.uri,
             ) from None
-        return found
+        return table
     return Table(ctx, loaded)
 
 
@@ -233,14 +233,14 @@ def _new_rows(path: str) -> pa.RecordBatchReader:
     from inlay.parquet.arrow.types import schema_from_arrow
 
     file = LocalFiles.of(path)
-    found = file.columns()
-    if found.dates:
+    columns = file.columns()
+    if columns.dates:
         warnings.warn(
-            f"{', '.join(found.dates)} of {path}: dates that are not in ISO's form are texts. For dates, "
+            f"{', '.join(columns.dates)} of {path}: dates that are not in ISO's form are texts. For dates, "
             "create the table with the columns' types, and `inlay append --date-format`",
             stacklevel=3,
         )
-    return file.rows(schema_from_arrow(found.schema, schema_id=0))
+    return file.rows(schema_from_arrow(columns.schema, schema_id=0))
 
 
 def adopt(
@@ -286,15 +286,17 @@ def tables(prefix: str | os.PathLike[str], *, context: Context | None = None) ->
     """The URIs of the tables below `prefix`: one LIST and, for each folder, one HEAD. Folders without a
     table are looked into, three levels deep."""
     ctx = context or connect(prefix)
-    found: list[str] = []
+    uris: list[str] = []
     folders = [f"{ctx.root}/" if ctx.root else ""]
     for _ in range(_TABLES_DEPTH):
-        within = [each for folder in folders for each in ctx.store.list_prefixes(folder)]
-        there = list(ctx.map(lambda each: isinstance(ctx.store.head(each + POINTER), Head), within))
-        roots = [each for each, is_table in zip(within, there, strict=True) if is_table]
-        found += [below(ctx.uri, root[len(ctx.root) :].strip("/")) for root in roots]
-        folders = [each for each, is_table in zip(within, there, strict=True) if not is_table]
-    return sorted(found)
+        within = [prefix for folder in folders for prefix in ctx.store.list_prefixes(folder)]
+        there = list(
+            ctx.map(lambda prefix: isinstance(ctx.store.head(prefix + POINTER), Head), within)
+        )
+        roots = [prefix for prefix, is_table in zip(within, there, strict=True) if is_table]
+        uris += [below(ctx.uri, root[len(ctx.root) :].strip("/")) for root in roots]
+        folders = [prefix for prefix, is_table in zip(within, there, strict=True) if not is_table]
+    return sorted(uris)
 
 
 def drop(
@@ -509,7 +511,7 @@ class Table:
             "size": _size(totals.bytes),
             "open deletes": f"{totals.markers:,}",
         }
-        key = {each.name for each in snapshot.schema.fields if each.id in snapshot.primary_key}
+        key = {field.name for field in snapshot.schema.fields if field.id in snapshot.primary_key}
         rows = "".join(
             f"<tr><td>{escape(f.name)}</td><td>{escape(str(f.type))}</td>"
             f"<td>{'' if f.nullable else 'required'}{' key' if f.name in key else ''}</td></tr>"
@@ -676,8 +678,8 @@ class Table:
         since = arguments.whole_number(since_version, "since_version")
         to = self.snapshot
         if to_version is not None:
-            wanted = arguments.whole_number(to_version, "to_version")
-            to = load_seen(self._ctx, self._loaded.pointer, wanted)
+            version = arguments.whole_number(to_version, "to_version")
+            to = load_seen(self._ctx, self._loaded.pointer, version)
         from inlay.ops.feed import Changes
 
         return Changes(
@@ -1209,9 +1211,9 @@ class Table:
             )
         main = Table(replace(self._ctx, branch=None), self._main())
         chosen = main.properties.get("publish.format", "none")
-        wanted = format or ("v3" if chosen == "none" else chosen)
-        if wanted != chosen:
-            main.set_properties(publish__format=wanted)
+        new = format or ("v3" if chosen == "none" else chosen)
+        if new != chosen:
+            main.set_properties(publish__format=new)
         if take_over:
             from inlay.ops.catalog.take_over import take_over as taken
 

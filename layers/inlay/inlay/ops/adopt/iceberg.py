@@ -64,13 +64,13 @@ def find_metadata(sources: Sources) -> str | None:
         raise CorruptTable("the version hint is not a number", key=f"{sources.root.uri}/{HINT}")
     version, newest = int(text), None
     for later in range(version, version + 1 + MAX_BEHIND):
-        found = _numbered(sources, later)
-        if found is None and newest is not None:
+        metadata = _numbered(sources, later)
+        if metadata is None and newest is not None:
             return newest
-        if found is None:
+        if metadata is None:
             fault = f"the version hint names version {version}, which has no metadata file"
             break
-        newest = found
+        newest = metadata
     else:
         fault = f"the version hint is more than {MAX_BEHIND} versions behind"
     raise CorruptTable(
@@ -127,10 +127,10 @@ def foreign_of(sources: Sources, table: SourceTable) -> Foreign:
 
 def files_by_path(files: Sequence[SourceFile]) -> dict[str, SourceFile]:
     """Data files by their paths. Raises `UnsupportedTable`."""
-    for each in files:
-        if each.file_format != "PARQUET":
+    for file in files:
+        if file.file_format != "PARQUET":
             raise UnsupportedTable(
-                f"the table has data files in {each.file_format[:20]}: {each.path[:200]}",
+                f"the table has data files in {file.file_format[:20]}: {file.path[:200]}",
                 next_step="Rewrite them as Parquet (write.format.default=parquet, rewrite_data_files)",
             )
     by_path = {f.path: f for f in files}
@@ -150,10 +150,12 @@ def _manifests(sources: Sources, table: SourceTable) -> tuple[Manifest, ...]:
 
 def read_list(sources: Sources, path: str) -> tuple[Manifest, ...]:
     """The manifests of a snapshot, by the path of their list."""
-    found = decode_list(sources.read(sources.uri(path), MAX_MANIFEST_BYTES, "the manifest list"))
-    if any(m.encrypted for m in found):
+    manifests = decode_list(
+        sources.read(sources.uri(path), MAX_MANIFEST_BYTES, "the manifest list")
+    )
+    if any(m.encrypted for m in manifests):
         raise UnsupportedTable("the table's manifests are encrypted")
-    return found
+    return manifests
 
 
 def entries_of(
@@ -167,13 +169,13 @@ def entries_of(
     count = 0
     for group in _within(manifests, AHEAD_BYTES):
         for manifest, data in zip(group, sources.ctx.map(fetch, group), strict=True):
-            for found in read_manifest(data, manifest, table):
+            for entry in read_manifest(data, manifest, table):
                 count += 1
                 if count > MAX_FILES:
                     raise UnsupportedTable(
                         f"the table has more than {MAX_FILES} files", next_step=_MERGE
                     )
-                yield found
+                yield entry
 
 
 def _within(manifests: Sequence[Manifest], limit: int) -> Iterator[list[Manifest]]:
@@ -235,12 +237,12 @@ class Deletes:
     # -- by position --------------------------------------------------------------------------
 
     def positions(self, deletes: Iterable[SourceFile]) -> dict[str, BitMap64]:
-        found: dict[str, BitMap64] = {}
+        positions: dict[str, BitMap64] = {}
         by_position = [d for d in deletes if d.content != EQUALITY_DELETES]
         vectors = [d for d in by_position if d.file_format == "PUFFIN"]
-        found.update(self._vectors(vectors))
+        positions.update(self._vectors(vectors))
         # A vector holds every earlier delete by position of its file.
-        whole = frozenset(found)
+        whole = frozenset(positions)
         for delete in by_position:
             if delete.file_format == "PUFFIN":
                 continue
@@ -249,8 +251,8 @@ class Deletes:
                 continue
             for path, rows in self._position_file(delete):
                 if path not in whole:
-                    found[path] = found[path] | rows if path in found else rows
-        return {self.sources.uri(path): rows for path, rows in found.items() if len(rows)}
+                    positions[path] = positions[path] | rows if path in positions else rows
+        return {self.sources.uri(path): rows for path, rows in positions.items() if len(rows)}
 
     def _vectors(self, vectors: Sequence[SourceFile]) -> Iterator[tuple[str, BitMap64]]:
         by_object: dict[str, list[SourceFile]] = defaultdict(list)
@@ -291,7 +293,7 @@ class Deletes:
     def _position_file(self, delete: SourceFile) -> Iterator[tuple[str, BitMap64]]:
         uri = self.sources.uri(delete.path)
         body = self.sources.read(uri, MAX_DELETES_BYTES, "a file of position deletes")
-        found: dict[str, BitMap64] = {}
+        by_path: dict[str, BitMap64] = {}
         rows = 0
         try:
             file = pq.ParquetFile(pa.BufferReader(body))
@@ -302,7 +304,7 @@ class Deletes:
                 at = batch.column("pos").to_numpy(zero_copy_only=False)
                 for code, path in enumerate(paths.dictionary.to_pylist()):
                     if path in self.files:
-                        found.setdefault(path, BitMap64()).update(at[codes == code].tolist())
+                        by_path.setdefault(path, BitMap64()).update(at[codes == code].tolist())
         except (
             pa.ArrowException,
             KeyError,
@@ -316,7 +318,7 @@ class Deletes:
                 key=uri,
             ) from None
         self._check_rows(delete, rows, uri)
-        for path, positions in found.items():
+        for path, positions in by_path.items():
             data = self.files[path]
             if data.sequence > delete.sequence:
                 continue
@@ -372,7 +374,7 @@ class Deletes:
     def _key_file(self, delete: SourceFile) -> pa.Table:
         columns = {f.id: f for f in self.table.schema.fields}
         uri = self.sources.uri(delete.path)
-        wanted: list[tuple[str, Primitive]] = []
+        types: list[tuple[str, Primitive]] = []
         for field_id in delete.equality_ids:
             field = columns.get(field_id)
             if field is None or not isinstance(field.type, Primitive):
@@ -386,8 +388,8 @@ class Deletes:
                     "in how NaN and zeros compare",
                     next_step=_MERGE,
                 )
-            wanted.append((field.name, field.type))
-        if not wanted:
+            types.append((field.name, field.type))
+        if not types:
             raise CorruptTable("an equality delete has no columns", key=uri)
         body = self.sources.read(uri, MAX_DELETES_BYTES, "a file of equality deletes")
         try:
@@ -407,13 +409,11 @@ class Deletes:
                 next_step=_MERGE,
             ) from None
         self._check_rows(delete, table.num_rows, uri)
-        return self._typed(table, wanted, uri)
+        return self._typed(table, types, uri)
 
-    def _typed(
-        self, table: pa.Table, wanted: Sequence[tuple[str, Primitive]], uri: str
-    ) -> pa.Table:
+    def _typed(self, table: pa.Table, types: Sequence[tuple[str, Primitive]], uri: str) -> pa.Table:
         columns = []
-        for (name, kind), column in zip(wanted, table.columns, strict=True):
+        for (name, kind), column in zip(types, table.columns, strict=True):
             if isinstance(column.type, pa.BaseExtensionType):
                 column = pa.chunked_array(
                     [c.storage for c in column.chunks], column.type.storage_type
@@ -426,4 +426,4 @@ class Deletes:
                     key=uri,
                     next_step=_MERGE,
                 ) from None
-        return pa.table(columns, names=[name for name, _ in wanted])
+        return pa.table(columns, names=[name for name, _ in types])

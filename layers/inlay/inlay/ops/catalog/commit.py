@@ -439,22 +439,7 @@ def planned(
         raise ConcurrentChange(reason, table=ctx.uri, version=base.snapshot.version)
     after = apply_updates(published, request.updates)
     source = _source(after)
-    updates: list[Update] = []
-    snapshot = base.snapshot
-    partitioning = edit = None
-    if after["default-spec-id"] != published["default-spec-id"]:
-        partitioning = _partitioning(snapshot, source)
-    if partitioning is not None:
-        # First: a table that is replaced has no columns any more that it was partitioned by.
-        updates.append(partitioning)
-        snapshot = repartitioned(snapshot, partitioning)
-    if after["current-schema-id"] != published["current-schema-id"]:
-        edit = _schema_edit(ctx, snapshot, source)
-    if edit is not None:
-        state = replace(base.state, snapshot=snapshot)
-        edit = checked(ctx, replace(base, state=state), edit)
-        updates.append(edit)
-        snapshot = altered(snapshot, evolved(snapshot, edit), edit)
+    updates, snapshot = _columns_and_partitions(ctx, base, published, after, source)
     _check_publishable(ctx, snapshot.schema, after)
     properties = of_the_request(partial(_set_properties, published, after))
     if properties is not None:
@@ -519,7 +504,7 @@ def planned(
         uploaded_us = min(oldest, base.date_us)
         if strict:
             requires = (SameMain(base.snapshot.changed),)
-        elif edit is None:
+        elif not any(isinstance(update, AlterSchema) for update in updates):
             requires = (SameSchema(base.snapshot.schema_id),)
     if refs is not None:
         made = [r for r in refs.refs.values() if r is not None]
@@ -537,6 +522,33 @@ def planned(
         deleted_rows=None if strict else 0,
         note=engines_note(None if head is None else head.id, removed),
     )
+
+
+def _columns_and_partitions(
+    ctx: Context,
+    base: LoadedTable,
+    published: Mapping[str, Any],
+    after: Mapping[str, Any],
+    source: SourceTable,
+) -> tuple[list[Update], Snapshot]:
+    """The changes of these, and the snapshot with them."""
+    updates: list[Update] = []
+    snapshot = base.snapshot
+    partitioning = edit = None
+    if after["default-spec-id"] != published["default-spec-id"]:
+        partitioning = _partitioning(snapshot, source)
+    if partitioning is not None:
+        # First: a table that is replaced has no columns any more that it was partitioned by.
+        updates.append(partitioning)
+        snapshot = repartitioned(snapshot, partitioning)
+    if after["current-schema-id"] != published["current-schema-id"]:
+        edit = _schema_edit(ctx, snapshot, source)
+    if edit is not None:
+        state = replace(base.state, snapshot=snapshot)
+        edit = checked(ctx, replace(base, state=state), edit)
+        updates.append(edit)
+        snapshot = altered(snapshot, evolved(snapshot, edit), edit)
+    return updates, snapshot
 
 
 def _check_publishable(ctx: Context, schema: Schema, after: Mapping[str, Any]) -> None:

@@ -207,7 +207,10 @@ def _against_chain(
             check.signed = f"by {keys} as it says, not checked: give the public key"
         return
     # Keys rotate, so another pass may be signed with another one; or not at all, by whoever made it.
-    signed = {each.key: is_signed(each.statement, each.envelope, public_key) for each in passes}
+    signed = {
+        receipt.key: is_signed(receipt.statement, receipt.envelope, public_key)
+        for receipt in passes
+    }
     if signed.pop(made.key):
         check.signed = f"by {public_key.key_id}, checked"
     else:
@@ -293,11 +296,11 @@ def _against_bucket(ctx: Context, check: ReceiptCheck, body: Mapping[str, Any]) 
             bodies[key].append(version)
     current = {key for (key, _), v in now.items() if v.is_latest and not v.marker}
     recorded: dict[str, set[str]] = defaultdict(set)
-    left: set[tuple[str, str]] = set()
+    stated: set[tuple[str, str]] = set()
     unchanged = deleted_since = 0
-    for found in lists["left"]:
-        for left_key, etag, version_id, _, _ in found["objects"]:
-            left.add((left_key, version_id))
+    for listed in lists["left"]:
+        for left_key, etag, version_id, _, _ in listed["objects"]:
+            stated.add((left_key, version_id))
             recorded[left_key].add(etag)
             there = now.get((left_key, version_id))
             if there is None:
@@ -309,27 +312,27 @@ def _against_bucket(ctx: Context, check: ReceiptCheck, body: Mapping[str, Any]) 
             else:
                 unchanged += 1
     for left_key, etags in recorded.items():
-        others = [v for v in bodies[left_key] if (left_key, v.version_id) not in left]
+        others = [v for v in bodies[left_key] if (left_key, v.version_id) not in stated]
         written_again = any(v.etag not in etags for v in others)
         if written_again and classify(left_key) is not ObjectKind.UNKNOWN:
             problems.append(f"{left_key} was written again, with another content")
     still_gone = 0
-    for found in lists["gone"]:
-        for gone_key, version_id in found["objects"]:
+    for listed in lists["gone"]:
+        for gone_key, version_id in listed["objects"]:
             again = (gone_key, version_id) in now
             again = again or (bool(bodies[gone_key]) and gone_key not in recorded)
             if again and gone_key not in SWAPPED and classify(gone_key) not in APART:
                 problems.append(f"{gone_key} was deleted and exists again")
             else:
                 still_gone += 1
-    for there_key, _ in now.keys() - left:
+    for there_key, _ in now.keys() - stated:
         number = archive_version(there_key)
         if number is not None and number < body["oldest_version"]:
             problems.append(f"{there_key} is of a version that had ended")
     check.contradict(*problems)
     check.name(*_kept_by(body), *_originals(ctx, lists["look"]))
     check.unchanged, check.deleted_since, check.still_gone = unchanged, deleted_since, still_gone
-    check.came_since = sum(classify(k) is not ObjectKind.RECEIPT for k, _ in now.keys() - left)
+    check.came_since = sum(classify(k) is not ObjectKind.RECEIPT for k, _ in now.keys() - stated)
 
 
 def _lists_of(
@@ -340,16 +343,16 @@ def _lists_of(
         "left": [body["left"]],
         "look": [body["look"]["list"]] if body["look"] else [],
     }[step]
-    for each in named:
+    for named_list in named:
         try:
-            found, digest = read_list(ctx, each["key"])
+            content, digest = read_list(ctx, named_list["key"])
         except (CorruptTable, NewerFormat) as error:
-            problems.append(f"{each['key']}: {error.message}")
+            problems.append(f"{named_list['key']}: {error.message}")
             continue
-        if digest != each["sha256"] or found["step"] != step:
-            problems.append(f"{each['key']} is not the list that the receipt names")
+        if digest != named_list["sha256"] or content["step"] != step:
+            problems.append(f"{named_list['key']} is not the list that the receipt names")
         else:
-            yield found
+            yield content
 
 
 def _originals(ctx: Context, looks: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -399,10 +402,10 @@ def _kept_by(body: Mapping[str, Any]) -> Iterator[str]:
         f"version {version} ({operation}) came after the sweep"
         for version, operation in body["later_deletes"]["versions"]
     )
-    for each in body["out_of_reach"]:
-        until = each["until_us"]
+    for keeper in body["out_of_reach"]:
+        until = keeper["until_us"]
         known = "" if until is None else f" until {_EPOCH + timedelta(microseconds=until):%Y-%m-%d}"
-        yield f"out of reach: {each['what']}{known}"
+        yield f"out of reach: {keeper['what']}{known}"
 
 
 # -- the condition --------------------------------------------------------------------------------
@@ -481,8 +484,8 @@ def _rows_now(
         )
         tasks |= {task.file.key: (task, snapshot.schema) for task in plan.tasks}
 
-    def count(found: tuple[Any, Any]) -> int:
-        task, schema = found
+    def count(file: tuple[Any, Any]) -> int:
+        task, schema = file
         # This runs in a task of the executor: waiting for other tasks of it could block for ever.
         read = read_positions(ctx.objects, [task], schema, InlineExecutor())
         return sum(len(positions) for _, positions in read)

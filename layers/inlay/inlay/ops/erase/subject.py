@@ -78,8 +78,8 @@ class SubjectReport:
     def by_column(self) -> Mapping[tuple[int, str], int]:
         """How many rows have each text in each column."""
         counts: Counter[tuple[int, str]] = Counter()
-        for found in self.rows:
-            counts[found.text, found.column] += found.rows
+        for rows in self.rows:
+            counts[rows.text, rows.column] += rows.rows
         return counts
 
 
@@ -103,7 +103,7 @@ def search_subject(
     def search(file: tuple[DataFile, Schema]) -> list[SubjectRows]:
         return list(_search_rows(ctx, *file, texts, ignore_case))
 
-    rows = [found for of_file in ctx.map(search, live.values()) for found in of_file]
+    rows = [rows_of_file for of_file in ctx.map(search, live.values()) for rows_of_file in of_file]
     elsewhere = _beside_rows(ctx, contents, loaded, texts)
     return SubjectReport(
         version=loaded.snapshot.version,
@@ -135,22 +135,22 @@ def search_for_each(
     searched.update(zip(live, ctx.map(search, live.values()), strict=True))
     by_text: dict[str, list[SubjectRows]] = {}
     here = {entry.key for _, content in contents for entry in content.state.files()}
-    for key, found in searched.items():
-        for each in found if key in here else ():
-            by_text.setdefault(texts[each.text], []).append(each)
+    for key, rows in searched.items():
+        for hit in rows if key in here else ():
+            by_text.setdefault(texts[hit.text], []).append(hit)
     return {
         name: tuple(
-            (column, sum(f.rows for f in found), len({f.file for f in found}))
-            for column, found in _by_column(f for t in own for f in by_text.get(t, ()))
+            (column, sum(f.rows for f in rows), len({f.file for f in rows}))
+            for column, rows in _by_column(f for t in own for f in by_text.get(t, ()))
         )
         for name, own in asked.items()
     }
 
 
-def _by_column(found: Iterable[SubjectRows]) -> list[tuple[str, list[SubjectRows]]]:
+def _by_column(hits: Iterable[SubjectRows]) -> list[tuple[str, list[SubjectRows]]]:
     columns: dict[str, list[SubjectRows]] = {}
-    for each in found:
-        columns.setdefault(each.column, []).append(each)
+    for hit in hits:
+        columns.setdefault(hit.column, []).append(hit)
     return sorted(columns.items())
 
 
@@ -161,6 +161,11 @@ def _by_column(found: Iterable[SubjectRows]) -> list[tuple[str, list[SubjectRows
 class _Hits:
     rows: int = 0
     positions: list[int] = field(default_factory=list)
+
+    def add(self, positions: pa.Array, at: pa.Array) -> None:
+        self.rows += len(at)
+        room = MAX_POSITIONS - len(self.positions)
+        self.positions += positions.take(at[:room]).to_pylist()
 
 
 def _search_rows(
@@ -185,14 +190,10 @@ def _search_rows(
                     hit_any = hit_any.fill_null(False)
                     values, rows = values.filter(hit_any), rows.filter(hit_any)
                 for place, text in enumerate(texts) if len(values) else ():
-                    found = pc.match_substring(values, text, ignore_case=ignore_case)
-                    if not pc.any(found, min_count=0).as_py():
-                        continue
-                    at = pc.unique(rows.filter(found.fill_null(False)))
-                    hit = hits.setdefault((path, place), _Hits())
-                    hit.rows += len(at)
-                    room = MAX_POSITIONS - len(hit.positions)
-                    hit.positions += positions.take(at[:room]).to_pylist()
+                    matches = pc.match_substring(values, text, ignore_case=ignore_case)
+                    if pc.any(matches, min_count=0).as_py():
+                        at = pc.unique(rows.filter(matches.fill_null(False)))
+                        hits.setdefault((path, place), _Hits()).add(positions, at)
     for (path, place), hit in sorted(hits.items()):
         yield SubjectRows(
             text=place,

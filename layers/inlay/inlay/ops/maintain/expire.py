@@ -254,7 +254,7 @@ class Roots:
 
     def _take_heads(self, current: Snapshot, bearers: Mapping[HeadObject, Snapshot]) -> None:
         """The contents of branches and tags at each of these versions."""
-        wanted = [(h, s) for h, s in bearers.items() if h.id not in self._heads]
+        unread = [(h, s) for h, s in bearers.items() if h.id not in self._heads]
 
         def load(item: tuple[HeadObject, Snapshot]) -> Snapshot | None:
             head, bearer = item
@@ -265,7 +265,7 @@ class Roots:
                     raise
                 return None  # an erasure ended the version before its grace was over
 
-        for (head, bearer), head_there in zip(wanted, self.ctx.map(load, wanted), strict=True):
+        for (head, bearer), head_there in zip(unread, self.ctx.map(load, unread), strict=True):
             if head_there is not None:
                 self._heads.add(head.id)
                 self._reach.keys.add(keys.segment_key(head.id))
@@ -276,9 +276,9 @@ class Roots:
     def _present(self, current: Snapshot, versions: range) -> list[int]:
         """The versions still to be read. Expired ones may be gone already (an erasure, or a run with a
         shorter grace): one listing shows it at a fraction of the requests of a GET for each."""
-        wanted = [v for v in versions if v not in self._seen]
-        if not wanted or wanted[0] >= current.oldest_version:
-            return wanted
+        unread = [v for v in versions if v not in self._seen]
+        if not unread or unread[0] >= current.oldest_version:
+            return unread
         prefix, listing = self.ctx.key(""), self._history.listing
         if listing is None:
             after = self.ctx.key(keys.SEGMENTS) + "~"
@@ -287,7 +287,7 @@ class Roots:
         else:
             names = [item.key for item in listing.current(prefix)]
         there = {keys.archive_version(n) for n in names if n.startswith(keys.ARCHIVES)}
-        return [v for v in wanted if v in there or v >= current.oldest_version]
+        return [v for v in unread if v in there or v >= current.oldest_version]
 
     def _take_next(self, snapshot: Snapshot) -> None:
         if self._newest is not None:
@@ -305,15 +305,15 @@ class Roots:
 
     def _load(self, current: Snapshot, versions: Iterable[int]) -> Iterator[Snapshot]:
         def load(version: int) -> Snapshot | None:
-            found = self._history.find(version)
-            if found is None and self._can_be_opened(current, version):
+            snapshot = self._history.find(version)
+            if snapshot is None and self._can_be_opened(current, version):
                 # Its needs cannot be known: keep everything.
                 raise self._missing(version)
-            return found
+            return snapshot
 
-        for found in self.ctx.map(load, versions):
-            if found is not None:
-                yield found
+        for snapshot in self.ctx.map(load, versions):
+            if snapshot is not None:
+                yield snapshot
 
     def _missing(self, version: int) -> CorruptTable | SnapshotGone:
         """A run that takes longer than the grace may find that a version has expired since and was

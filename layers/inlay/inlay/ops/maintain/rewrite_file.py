@@ -106,14 +106,14 @@ def markers_for_output(
             case RowGroups():
                 continue  # whole groups are dropped without being read, whatever the time
             case Rows(found):
-                left = positions.moved(BitMap64(found))
+                rows = positions.moved(BitMap64(found))
             case Vector() as vector:
-                left = positions.moved(load_vector(ctx.objects, vector, task.file.rows))
+                rows = positions.moved(load_vector(ctx.objects, vector, task.file.rows))
             case KeyRange() | Where() | Keys():
                 yield replace(marker, file=output)
                 continue
-        if left:
-            [moved] = vector_markers(ctx, loaded, {output: left})
+        if rows:
+            [moved] = vector_markers(ctx, loaded, {output: rows})
             yield replace(marker, body=moved.body, file=output)
 
 
@@ -164,14 +164,14 @@ class RowDecision:
 
 def kept_in_groups(kept: BitMap, group_rows: Sequence[int]) -> dict[int, BitMap]:
     """Of each row group that loses rows, those that stay, counted from its first."""
-    found: dict[int, BitMap] = {}
+    kept_rows: dict[int, BitMap] = {}
     start = 0
     for ordinal, rows in enumerate(group_rows):
         inside = kept & BitMap(range(start, start + rows))
         if len(inside) < rows:
-            found[ordinal] = inside.shift(-start)
+            kept_rows[ordinal] = inside.shift(-start)
         start += rows
-    return found
+    return kept_rows
 
 
 def position_map(kept: BitMap, group_rows: Sequence[int]) -> PositionMap:
@@ -284,9 +284,9 @@ def decide_rows(
     if extra is not None:
         kept -= narrow(extra)
     assert opened.source.etag is not None  # an open file is pinned
-    left = kept_in_groups(kept, group_rows)
-    touched = [n for n, rows in left.items() if rows]
-    emptied = [n for n, rows in left.items() if not rows]
+    kept_rows = kept_in_groups(kept, group_rows)
+    touched = [n for n, rows in kept_rows.items() if rows]
+    emptied = [n for n, rows in kept_rows.items() if not rows]
     share = len(kept) / sum(group_rows) if kept else 0.0
     recode, texts = _residue(ctx, opened, touched, emptied, schema)
     touched = sorted({*touched, *recode})
@@ -327,21 +327,21 @@ def _residue(
     task = opened.task
     asked = [m for m in task.markers if m.erasure is not None]
     predicates = [p for m in asked if (p := marker_predicate(m, schema)) is not None]
-    left = set(range(task.file.row_groups)) - set(emptied)
-    if not left or not predicates or not task.file.is_foreign:
+    groups = set(range(task.file.row_groups)) - set(emptied)
+    if not groups or not predicates or not task.file.is_foreign:
         return frozenset(), frozenset()
     asked_for = any_of(predicates)  # many erasures share one search
     try:
         residues = find_residue(opened, asked_for, ctx.executor)
-        recode = residues.row_groups & left
+        recode = residues.row_groups & groups
         named = any(r.certain for r in residues.residues)
         # Also where only something beside the rows goes: what has an origin was searched in all columns.
         if touched or emptied or named or task.file.origin is not None:
-            others = left - recode - set(touched)
+            others = groups - recode - set(touched)
             recode |= {group for group, _ in unused_entries(opened, ctx.executor, others)}
     except (UnsupportedFile, UnreadableFile):
         # What cannot be searched is rewritten, as a whole where surgery is not possible.
-        return frozenset(left), texts_of(asked_for)
+        return frozenset(groups), texts_of(asked_for)
     return recode, texts_of(asked_for) if named else frozenset()
 
 
@@ -387,11 +387,11 @@ def _by_surgery(
     file, needs no knowledge of earlier work, and repeats none of it.
     """
     entry = task.file
-    left = kept_in_groups(looked.kept, looked.group_rows)
+    kept_rows = kept_in_groups(looked.kept, looked.group_rows)
 
     def keep(ordinal: int) -> pa.BooleanArray:
         rows = looked.group_rows[ordinal]
-        marks = positions_array(left[ordinal] if ordinal in left else BitMap(range(rows)))
+        marks = positions_array(kept_rows[ordinal] if ordinal in kept_rows else BitMap(range(rows)))
         return pc.scatter(
             pa.repeat(to_scalar(True, pa.bool_()), len(marks)), marks, max_index=rows - 1
         ).is_valid()
@@ -407,8 +407,8 @@ def _by_surgery(
         size=entry.size,
         footer=looked.footer,
         keep=keep,
-        groups={*(n for n, rows in left.items() if rows), *looked.recode},
-        drop_groups=[n for n, rows in left.items() if not rows],
+        groups={*(n for n, rows in kept_rows.items() if rows), *looked.recode},
+        drop_groups=[n for n, rows in kept_rows.items() if not rows],
         recode=looked.recode,
         texts=looked.texts,
         executor=ctx.executor,

@@ -104,9 +104,9 @@ class _Window:
         self.held = self.held.slice(rows)
 
     def take_all(self) -> pa.Table:
-        found = self.held
-        self.held = found.slice(found.num_rows)
-        return found
+        batches = self.held
+        self.held = batches.slice(batches.num_rows)
+        return batches
 
 
 class Multiset:
@@ -182,11 +182,11 @@ def row_codes(rows: pa.Table) -> pa.Int64Array:
 def _coded(columns: Sequence[pa.Int64Array], rows: int) -> pa.Int64Array:
     """Several codes of each row as one. Codes are dense, hence below the number of rows, which is far
     below 2^31: the pair of two fits."""
-    found = pa.repeat(to_scalar(0, _CODE), rows)
+    codes = pa.repeat(to_scalar(0, _CODE), rows)
     for column in columns:
-        pair = pc.add(pc.multiply(found, to_scalar(rows + 1, _CODE)), column)
-        found = _dense(pair)
-    return found
+        pair = pc.add(pc.multiply(codes, to_scalar(rows + 1, _CODE)), column)
+        codes = _dense(pair)
+    return codes
 
 
 def _dense(values: pa.Array) -> pa.Int64Array:
@@ -229,8 +229,8 @@ def _list_codes(column: pa.ChunkedArray) -> pa.Int64Array:
     lengths = pc.list_value_length(column).to_pylist()
     starts = accumulate((n or 0 for n in lengths), initial=0)
     known: dict[tuple[int, ...] | None, int] = {}
-    found = [
+    columns = [
         known.setdefault(None if n is None else tuple(items[at : at + n]), len(known))
         for at, n in zip(starts, lengths, strict=False)
     ]
-    return pa.array(found, _CODE)
+    return pa.array(columns, _CODE)

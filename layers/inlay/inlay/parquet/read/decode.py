@@ -174,14 +174,14 @@ class _GroupReader:
 
     def narrow(self, groups: Sequence[Group]) -> list[Group]:
         """The groups that may have a wanted row by their page indexes, and which rows of them that is."""
-        left = []
+        kept_groups = []
         for group in groups:
             if group.only is not None and not group.fields:
                 # By position: which rows these are is known.
                 skipped = group.only.keep_positions(group.rows)
                 if skipped is not None:
                     self._among[group.ordinal] = pc.invert(skipped)
-                left.append(group)
+                kept_groups.append(group)
                 continue
             rows = self._candidates(group)
             if rows is not None:
@@ -189,8 +189,8 @@ class _GroupReader:
                     continue
                 if rows != [(0, group.rows)]:
                     self._among[group.ordinal] = _mask(rows, group.rows)
-            left.append(group)
-        return left
+            kept_groups.append(group)
+        return kept_groups
 
     def bytes_of_pages(self, groups: Sequence[Group]) -> int | None:
         """What is read of groups of which single pages are; None where one is read otherwise."""
@@ -209,7 +209,7 @@ class _GroupReader:
             deleted = group.deletes.positions
             most = self.projection.limit + (0 if deleted is None else len(deleted))
             return [(0, min(most, group.rows))] if most else None
-        filters = [each for each in group.filters if each.prunes]
+        filters = [row_filter for row_filter in group.filters if row_filter.prunes]
         footer = self.own_footer() if filters else None
         if footer is None:
             return None
@@ -272,9 +272,9 @@ class _GroupReader:
             group
             for group in groups
             if not any(
-                surely_false(each.predicate, partial(self._is_absent, group))
-                for each in group.filters
-                if isinstance(each, PredicateFilter)
+                surely_false(row_filter.predicate, partial(self._is_absent, group))
+                for row_filter in group.filters
+                if isinstance(row_filter, PredicateFilter)
             )
         ]
 
@@ -437,11 +437,11 @@ class _GroupReader:
         rows = asked if keep is None else keep.true_count
         if rows == asked:
             keep = None
-        found: dict[int, pa.ChunkedArray] = {}
+        columns: dict[int, pa.ChunkedArray] = {}
         if table is not None and rows:
             kept = table if keep is None else _filtered(table, keep)
-            found = dict(zip(tops, kept.columns, strict=True))
-        return Survivors(group, rows, _over_group(among, keep), found)
+            columns = dict(zip(tops, kept.columns, strict=True))
+        return Survivors(group, rows, _over_group(among, keep), columns)
 
     def _batches_at(
         self, group: Group, tops: Sequence[int], among: pa.BooleanArray | None
@@ -459,7 +459,7 @@ class _GroupReader:
 
     def assemble(self, survivors: Sequence[Survivors]) -> list[pa.RecordBatch]:
         """The rows that are left, with all columns of the result."""
-        found: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         for one in survivors:
             columns = {**one.looked_at, **self._columns(one.group, self._rest(one.group), one.keep)}
             arrays: list[pa.ChunkedArray] = [columns[c] for c in self.projection.columns]
@@ -471,10 +471,10 @@ class _GroupReader:
                 arrays.append(pa.chunked_array([pa.DictionaryArray.from_arrays(indices, key)]))
             if arrays:
                 table = pa.Table.from_arrays(arrays, schema=self.projection.result)
-                found.extend(table.to_batches(BATCH_ROWS))
+                batches.extend(table.to_batches(BATCH_ROWS))
             else:
-                found.append(_rows_without_columns(one.rows))
-        return found
+                batches.append(_rows_without_columns(one.rows))
+        return batches
 
     def _columns(
         self, group: Group, tops: Sequence[int], keep: pa.BooleanArray | None
@@ -605,7 +605,7 @@ def _rows_by_value(
 ) -> pa.BooleanArray:
     """The rows of `batch` that are wanted by their values; `live` are those that no position deletes."""
     keep = group.deletes.keep_values(batch, schema)
-    for condition in sorted(group.filters, key=lambda each: each.of_live_rows):
+    for condition in sorted(group.filters, key=lambda row_filter: row_filter.of_live_rows):
         asked = _both(live, keep) if condition.of_live_rows else None
         if asked is None or asked.true_count == len(asked):
             keep = _both(keep, condition.selected(batch, schema))

@@ -160,14 +160,14 @@ class Times:
 NO_TIMES = Times({})
 
 
-def _finer(kind: pa.DataType, wanted: Type) -> Primitive | None:
+def _finer(kind: pa.DataType, target: Type) -> Primitive | None:
     """The type of a column as a file has it, if its unit is finer than the wanted one's."""
     source = primitive_from_arrow(kind)
-    if source is None or not isinstance(wanted, Primitive) or source.name != wanted.name:
+    if source is None or not isinstance(target, Primitive) or source.name != target.name:
         return None
-    timed = wanted.name in ("timestamp", "timestamptz")
+    timed = target.name in ("timestamp", "timestamptz")
     units = ("s", "ms", "us", "ns")
-    return source if timed and units.index(source.unit) > units.index(wanted.unit) else None
+    return source if timed and units.index(source.unit) > units.index(target.unit) else None
 
 
 def _is_time(kind: Type) -> bool:
@@ -200,12 +200,12 @@ def _is_shifted(kind: pa.DataType) -> bool:
     return pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is not None)
 
 
-def _may_exceed(footer: Footer, leaf: int, kind: pa.DataType, wanted: Type) -> bool:
+def _may_exceed(footer: Footer, leaf: int, kind: pa.DataType, target: Type) -> bool:
     """Whether the column has more years than the table's, and the footer does not bound its values."""
     source = primitive_from_arrow(kind)
-    if source is None or not isinstance(wanted, Primitive) or not widens(source, wanted):
+    if source is None or not isinstance(target, Primitive) or not widens(source, target):
         return False
-    covered = covered_range(source, wanted)
+    covered = covered_range(source, target)
     if covered is None:
         return False
 
@@ -266,9 +266,9 @@ def check_times(
     another."""
     decoded = footer.footer
     finer = {n: (field, name) for n, (field, name, _) in times.finer.items()}
-    wanted = {**times.fields, **times.shifted, **times.unbounded, **finer}
+    columns = {**times.fields, **times.shifted, **times.unbounded, **finer}
     if decoded is None:
-        names = ", ".join(repr(name) for _, name in wanted.values())
+        names = ", ".join(repr(name) for _, name in columns.values())
         raise UnsupportedFile(
             f"the times of columns {names} cannot be checked: the footer is too large",
             next_step=NEXT_STEP,
@@ -277,11 +277,11 @@ def check_times(
     for group in decoded.row_groups:
         held = RangeFile(source, entry.size)
         held.add([(entry.size - len(footer.tail), footer.tail)])
-        chunks = {n: group.column(n) for n in wanted}
+        chunks = {n: group.column(n) for n in columns}
         places = {n: ByteRange(c.start, c.end) for n, c in chunks.items() if c.start < c.end}
         held.prefetch(places.values(), executor)
         for n, place in places.items():
-            field, name = wanted[n]
+            field, name = columns[n]
             leaf = decoded.leaves[n]
             body = bytes(memoryview(held.slice(place)))
             check_pages_fit(decoded, group.num_rows, [Pages(leaf, chunks[n], memoryview(body))])

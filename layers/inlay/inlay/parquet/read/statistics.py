@@ -85,16 +85,16 @@ def locate_columns(file: pa.Schema, recorded: Schema) -> FileColumns:
     return FileColumns(tops, leaves)
 
 
-def cut_to(columns: FileColumns, wanted: Schema) -> FileColumns:
-    """`columns` with only the leaves of structs that `wanted` has. A struct that lacks one of them in the
+def cut_to(columns: FileColumns, schema: Schema) -> FileColumns:
+    """`columns` with only the leaves of structs that `schema` has. A struct that lacks one of them in the
     file keeps all: a leaf has to say where the struct is NULL."""
     tops = dict(columns.tops)
-    for top in wanted.fields:
+    for top in schema.fields:
         if top.id not in tops or not isinstance(top.type, Struct):
             continue
         ids = _flat_ids(top)
-        if ids is not None and all(each in columns.leaves for each in ids):
-            leaves = tuple(sorted(columns.leaves[each] for each in ids))
+        if ids is not None and all(leaf in columns.leaves for leaf in ids):
+            leaves = tuple(sorted(columns.leaves[leaf] for leaf in ids))
             tops[top.id] = FileColumn(tops[top.id].ordinal, leaves)
     return FileColumns(tops, columns.leaves)
 
@@ -131,9 +131,9 @@ def _locate_leaves(
     elif isinstance(column.type, Struct) and pa.types.is_struct(kind):
         children = [kind.field(n) for n in range(kind.num_fields)]
         firsts = _first_leaves(first, [child.type for child in children])
-        for wanted, ordinal in _match(children, column.type.fields):
+        for inner, ordinal in _match(children, column.type.fields):
             count = firsts[ordinal + 1] - firsts[ordinal]
-            _locate_leaves(wanted, children[ordinal].type, count, firsts[ordinal], into)
+            _locate_leaves(inner, children[ordinal].type, count, firsts[ordinal], into)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +169,12 @@ def leaves_of(
     writer = Writer.of(_created_by(metadata))
     for field_id in field_ids:
         ordinal = columns.leaves.get(field_id)
-        wanted = schema.by_id(field_id)
-        if ordinal is not None and wanted is not None and isinstance(wanted.type, Primitive):
+        field = schema.by_id(field_id)
+        if ordinal is not None and field is not None and isinstance(field.type, Primitive):
             of_file = known.get(field_id)
-            no_nan = not wanted.type.is_float or (of_file is not None and of_file.has_nan is False)
+            no_nan = not field.type.is_float or (of_file is not None and of_file.has_nan is False)
             has_nan = False if no_nan else None
-            by_id[field_id] = _leaf(ordinal, metadata, wanted.type, writer, has_nan)
+            by_id[field_id] = _leaf(ordinal, metadata, field.type, writer, has_nan)
     return by_id
 
 
@@ -266,7 +266,7 @@ def absent_fields(
         )
         for field_id in field_ids
     }
-    return {field_id: each for field_id, each in absent.items() if each is not None}
+    return {field_id: stats for field_id, stats in absent.items() if stats is not None}
 
 
 # -- one chunk ------------------------------------------------------------------------------------
@@ -360,8 +360,8 @@ def _stored(column: pq.ColumnSchema, metadata: pq.FileMetaData, writer: Writer) 
 def _was_dictionary(path: str, metadata: pq.FileMetaData) -> bool | None:
     """Whether Arrow's writer had the column as a dictionary, by the schema that it left; None without."""
     try:
-        left = b64decode((metadata.metadata or {})[b"ARROW:schema"])
-        fields = list(pa.ipc.read_schema(pa.BufferReader(left)))
+        schema = b64decode((metadata.metadata or {})[b"ARROW:schema"])
+        fields = list(pa.ipc.read_schema(pa.BufferReader(schema)))
     except (KeyError, ValueError, OSError, pa.ArrowException):
         return None
     own = [f for f in fields if path == f.name or path.startswith(f"{f.name}.")]
@@ -444,9 +444,9 @@ def _decimal_reader(kind: Primitive, scale: int) -> Callable[[Any], Value | None
     return read
 
 
-def _unit_reader(unit: str, wanted: str, *, upwards: bool) -> Callable[[Any], Value | None]:
+def _unit_reader(unit: str, target: str, *, upwards: bool) -> Callable[[Any], Value | None]:
     """From the file's unit to the table's; truncation widens the bound."""
-    multiply, divide = NANOS_PER_UNIT[unit], NANOS_PER_UNIT[wanted]
+    multiply, divide = NANOS_PER_UNIT[unit], NANOS_PER_UNIT[target]
 
     def read(raw: Any) -> Value | None:
         nanos = int(raw) * multiply

@@ -296,7 +296,7 @@ def mark_dead(
     segments: Iterable[Segment], nodes: Nodes, dead: Mapping[str, Iterable[int]]
 ) -> tuple[Segment, ...]:
     """The references with more ordinals dead (by leaf id), without those that have no live entry left."""
-    found: list[Segment] = []
+    marked: list[Segment] = []
     for top in segments:
         more = BitMap(dead.get(top.id, ()))
         for offset, leaf in _with_offsets(nodes.get(top.id, ()) if dead else ()):
@@ -307,8 +307,8 @@ def mark_dead(
             all_dead.run_optimize()
             top = replace(top, dead=FrozenBitMap(all_dead))
         if top.live > 0:
-            found.append(top)
-    return tuple(found)
+            marked.append(top)
+    return tuple(marked)
 
 
 def _with_offsets(leaves: Iterable[Segment]) -> Iterator[tuple[int, Segment]]:

@@ -253,20 +253,20 @@ def _of_values(column: ColumnStats, rows: int, true: bool, false: bool) -> _Outc
 
 def _some_value(column: ColumnStats, op: Operator, literal: Literal) -> bool:
     """Whether some non-null value of the column can compare this way."""
-    kind, wanted = literal.type, literal.value
+    kind, sought = literal.type, literal.value
     may_have_nan = kind.is_float and column.has_nan is not False
     # NaN equals itself and is above every other number.
-    if may_have_nan and op in (("=", "<=", ">=") if is_nan(wanted) else ("!=", ">", ">=")):
+    if may_have_nan and op in (("=", "<=", ">=") if is_nan(sought) else ("!=", ">", ">=")):
         return True
-    bounds, (value,) = _alike(column, kind, (wanted,))
+    bounds, (value,) = _alike(column, kind, (sought,))
     low = None if bounds.lower is None else compare(kind, bounds.lower, value)
     high = None if bounds.upper is None else compare(kind, bounds.upper, value)
-    if is_nan(wanted):
+    if is_nan(sought):
         low = high = -1  # every number is below NaN, bounded or not
     match op:
         case "=":
             inside = (low is None or low <= 0) and (high is None or high >= 0)
-            return inside and _admits(column, kind, (wanted,))
+            return inside and _admits(column, kind, (sought,))
         case "!=":
             return not (low == 0 and high == 0)
         case "<":
@@ -486,22 +486,22 @@ class Evidence:
         """(schema id, bounds in its types) of columns over the rows of many files, for a reference to all
         of them. A column that one of them does not bound has none."""
         newest = self.schemas[max(e.schema_id for e in entries)]
-        wanted = [i for i in columns if i in newest.types]
+        fields = [i for i in columns if i in newest.types]
 
         def known(entry: DataFile) -> dict[int, ColumnStats]:
-            found = ((i, self.column(entry, i, newest)) for i in wanted)
+            stats = ((i, self.column(entry, i, newest)) for i in fields)
             return {
                 # So that versions of this library without `sure` do not rely on it.
                 i: replace(column, exact=False) if entry.is_foreign else column
-                for i, column in found
+                for i, column in stats
                 if column is not None
             }
 
-        found = combined_stats((known(e), e.rows) for e in entries)
+        stats = combined_stats((known(e), e.rows) for e in entries)
         sure = not any(entry.is_foreign for entry in entries)
         return newest.id, {
             i: replace(shortened(c, REFERENCE_TEXT), sure=sure)
-            for i, c in found.items()
+            for i, c in stats.items()
             if _bounds(c)
         }
 
