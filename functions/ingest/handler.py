@@ -41,13 +41,13 @@ def _batch(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
         for message, found in read.items()
     }
 
-    def settle(record: SQSRecord) -> None:
+    def fail(record: SQSRecord) -> None:
         failure = failures[record.message_id]
         assert failure is not None
         raise failure
 
     done = {message for message, failure in failures.items() if failure is None}
-    return process(records, context, settle, done=done)
+    return process(records, context, fail, done=done)
 
 
 def _arrivals_or_error(body: str) -> Sequence[Arrival] | InlayError:

@@ -177,13 +177,13 @@ def repair(ctx: Context, *, dry_run: bool = True) -> Repaired:
     seen = verify(ctx, depth="metadata")
     if behind is not None and dry_run:
         # Further findings depend on the history that the table continues with.
-        settled = ("pointer_behind", *_MENDABLE)
+        mendable = ("pointer_behind", *_MENDABLE)
         return Repaired(
             version=seen.version,
             dry_run=True,
             mends=tuple(mends),
             refused=tuple(
-                f for f in seen.findings if f.severity is Severity.ERROR and f.kind not in settled
+                f for f in seen.findings if f.severity is Severity.ERROR and f.kind not in mendable
             ),
         )
     mended = list(_mend_archives(ctx, read, seen, dry_run=dry_run))

@@ -166,10 +166,10 @@ def _joined(
     joined: str, parts: tuple[Expression, ...], batch: pa.RecordBatch, columns: Columns
 ) -> pa.Array:
     """Each operand is evaluated only for rows that those before have not decided."""
-    combine, settled = (pc.and_kleene, False) if joined == "and" else (pc.or_kleene, True)
+    combine, decided = (pc.and_kleene, False) if joined == "and" else (pc.or_kleene, True)
     flags = _flags(calculate(parts[0], batch, columns))
     for part in parts[1:]:
-        is_open = pc.fill_null(pc.not_equal(flags, to_scalar(settled, pa.bool_())), True)
+        is_open = pc.fill_null(pc.not_equal(flags, to_scalar(decided, pa.bool_())), True)
         if is_open.true_count == len(is_open):
             flags = combine(flags, _flags(calculate(part, batch, columns)))
         elif is_open.true_count:

@@ -345,14 +345,14 @@ class Draft:
         files = Tier(files.segments, (*files.inline, *outputs))
         removed = {f.key for f in self.dropped.entries} - {f.key for f in outputs}
         # A restamped file keeps its key and loses the markers that were found not to hit it.
-        settled = {i for u in self.units for i in u.applied}
+        applied = {i for u in self.units for i in u.applied}
         asked = self.change.dropped
         closed = self.change.forgotten
-        if not removed and not settled and not asked and not closed:
+        if not removed and not applied and not asked and not closed:
             return tier
 
         def goes(marker: Marker) -> bool:
-            if marker.id in settled or (marker.file is not None and marker.file in removed):
+            if marker.id in applied or (marker.file is not None and marker.file in removed):
                 return True
             if marker.id not in asked and marker.erasure not in closed:
                 return False
