@@ -159,6 +159,7 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
     ),
     "ClauseKind": ("spark/dml.py", {"spark/dml.py"}),
     "Action": ("spark/dml.py", {"spark/dml.py"}),
+    "RefKind": ("format/snapshot.py", {"format/snapshot.py"}),
     "Phase": ("format/snapshot.py", {"ops/erase/finish.py", "ops/erase/request.py"}),
     "Method": ("plan/surgery.py", {"ops/maintain/rewrite_file.py"}),
     "TransformName": ("format/partition.py", {"format/partition.py", "ops/inspect/tables.py"}),

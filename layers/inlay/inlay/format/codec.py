@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from hashlib import blake2b
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 from pyroaring import FrozenBitMap
 
@@ -65,6 +65,7 @@ from inlay.format.snapshot import (
     PartitionSpec,
     Phase,
     Ref,
+    RefKind,
     SchemaObject,
     Segment,
     Snapshot,
@@ -689,7 +690,7 @@ def _ref_to_json(ref: Ref) -> dict[str, Any]:
 
 
 def _ref_from_json(body: dict[str, Any]) -> Ref:
-    if body["kind"] not in ("tag", "branch"):
+    if body["kind"] not in get_args(RefKind):
         raise NewerFormat(f"a ref of an unknown kind {body['kind']!r}")
     head = body.get("head")
     return Ref(

@@ -157,6 +157,9 @@ class HeadObject:
     size: int
 
 
+RefKind = Literal["tag", "branch"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ref:
     """A tag or a branch: a name for a content, protected from expiry. `hold` is a legal hold.
@@ -167,12 +170,21 @@ class Ref:
     content before: what was planned on the latter is planned again.
     """
 
-    kind: Literal["tag", "branch"]
+    kind: RefKind
     version: int
     hold: bool = False
     head: HeadObject | None = None
     base: int = 0
     since: int = 0
+
+    @property
+    def is_branch(self) -> bool:
+        """Whether it takes commits; a tag stays what it is."""
+        match self.kind:
+            case "branch":
+                return True
+            case "tag":
+                return False
 
 
 Phase = Literal["rewrite", "purge", "sweep"]

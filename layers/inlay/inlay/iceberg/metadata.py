@@ -13,10 +13,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any
 
 from inlay.errors import CorruptTable
-from inlay.format.snapshot import Note, Snapshot, note_of
+from inlay.format.snapshot import Note, RefKind, Snapshot, note_of
 from inlay.iceberg.schema import Specs
 
 # Snapshots a published table offers for time travel: each adds some 300 bytes to every publication.
@@ -146,7 +146,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class PublishedRef:
-    kind: Literal["tag", "branch"]
+    kind: RefKind
     id: int  # of a published snapshot
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from inlay.errors import InvalidRequest, MergeConflict, RefExists, RefHeld, VersionNotFound
 from inlay.format.entry import DataFile, Marker
-from inlay.format.snapshot import MAX_REFS, Ref, Snapshot, content_of
+from inlay.format.snapshot import MAX_REFS, Ref, RefKind, Snapshot, content_of
 from inlay.ops.commit.driver import Committed, Skipped, commit_planned
 from inlay.ops.context import Context
 from inlay.ops.data import vector_markers
@@ -69,7 +68,7 @@ def branch(ctx: Context, name: str, source: Ref) -> Committed | Skipped:
     return _create(ctx, name, source, named_ref("branch", source))
 
 
-def named_ref(kind: Literal["tag", "branch"], source: Ref) -> Ref:
+def named_ref(kind: RefKind, source: Ref) -> Ref:
     """A new ref to the content of `source`."""
     base = source.version if source.head is None and kind == "branch" else 0
     return Ref(kind=kind, version=source.version, head=source.head, base=base, since=THIS_VERSION)
@@ -122,7 +121,7 @@ def set_hold(ctx: Context, name: str, hold: bool) -> Committed | Skipped:
 
     def change(table: Snapshot) -> Change | None:
         there = find_ref(ctx, table, name)
-        if there.kind != "tag":
+        if there.is_branch:
             raise InvalidRequest(
                 f"{name!r} is a branch: only tags can be held",
                 next_step="Create a held tag of its current content",
@@ -232,7 +231,7 @@ def restoring(ctx: Context, table: Snapshot, source: Ref, *, name: str | None = 
     if source.head is not None:
         # Main gets files that a branch may have added: what the two have in common is no longer known.
         refs = {n: replace(r, base=0) for n, r in table.refs.items() if r.base}
-    if name is not None and table.refs.get(name) == source and source.kind == "branch":
+    if name is not None and table.refs.get(name) == source and source.is_branch:
         refs[name] = LEVEL_WITH_MAIN
     content = load_content(replace(ctx, branch=None), table, source)
     before = {n: table.refs[n] for n in refs}
@@ -321,7 +320,7 @@ def merge(
 
 def _mergeable(ctx: Context, table: Snapshot, name: str) -> Ref:
     ref = find_ref(ctx, table, name)
-    if ref.kind != "branch":
+    if not ref.is_branch:
         raise InvalidRequest(f"{name!r} is a tag: only branches are merged", table=ctx.uri)
     if not ref.base:
         raise MergeConflict(

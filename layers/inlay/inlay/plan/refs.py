@@ -105,7 +105,7 @@ def with_head(committed: Snapshot, table: Snapshot, name: str, head: HeadObject)
     """The pointer after a commit on a ref: main's content from `table`, and the ref's new head. A tag keeps
     naming the version it was made from."""
     ref = committed.refs[name]
-    version = committed.version if ref.kind == "branch" else ref.version
+    version = committed.version if ref.is_branch else ref.version
     return with_content(
         replace(
             committed,

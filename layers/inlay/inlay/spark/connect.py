@@ -86,7 +86,7 @@ def load_writable(uri: str, table_id: str | None = None) -> tuple[Context, Loade
 
 
 def is_tag(ctx: Context, loaded: LoadedTable) -> bool:
-    return ctx.branch is not None and find_ref(ctx, loaded.pointer, ctx.branch).kind == "tag"
+    return ctx.branch is not None and not find_ref(ctx, loaded.pointer, ctx.branch).is_branch
 
 
 def check_writable(ctx: Context, loaded: LoadedTable) -> None:

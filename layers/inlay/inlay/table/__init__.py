@@ -385,7 +385,7 @@ def open(
 def _at_ref(ctx: Context, loaded: LoadedTable, name: str) -> Table:
     table = loaded.pointer
     ref = find_ref(ctx, table, name)
-    if ref.kind == "branch":
+    if ref.is_branch:
         ctx = replace(ctx, branch=name)
         return Table(ctx, on_branch(ctx, loaded))
     content = load_content(ctx, table, ref)

@@ -524,7 +524,7 @@ class _Attempt:
         of_head = {s.head: s for s in of_name.values()}
         heads: dict[str, Published | _Attempt] = {}
         for name, ref in snapshot.refs.items():
-            if ref.kind != "branch" or ref.head is None or ref.head.id in heads:
+            if not ref.is_branch or ref.head is None or ref.head.id in heads:
                 continue
             known = of_head.get(ref.head.id)
             if known is not None and known.version >= asked:
@@ -938,7 +938,7 @@ class _Attempt:
             name: PublishedRef(ref.kind, shown)
             for name, ref in snapshot.refs.items()
             if (shown := ids.get(ref.version) if ref.head is None else heads.get(ref.head.id))
-            and (ref.head is None or ref.kind == "branch")
+            and (ref.head is None or ref.is_branch)
         }
         used = {s.schema_id for s in snapshots} - {snapshot.schema_id}
         history = [s for s in (previous.schemas if previous else ()) if s["schema-id"] in used]
