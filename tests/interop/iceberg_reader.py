@@ -2,7 +2,7 @@
 
 It knows nothing of Inlay's metadata. It finds columns by field ids, applies deletion vectors and position
 deletes, fills in initial defaults, and checks on the way what the specification promises: that bounds
-bound, that a file is there once with one vector at most, that counts and sizes are right.
+bound, that a file is there once with one vector at most, that counts, sizes and totals are right.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ def load(metadata: str) -> Any:
     return json.loads(local(metadata).read_text())
 
 
-def manifests_of(metadata: Any) -> list[dict[str, Any]]:
-    current = next(
-        s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"]
-    )
-    return list(decode_avro(local(current["manifest-list"]).read_bytes()).records)
+def current_of(metadata: Any) -> Any:
+    now = metadata["current-snapshot-id"]
+    return next(s for s in metadata["snapshots"] if s["snapshot-id"] == now)
 
 
-def entries_of(metadata: Any) -> list[tuple[int, int, dict[str, Any]]]:
+def manifests_of(snapshot: Any) -> list[dict[str, Any]]:
+    return list(decode_avro(local(snapshot["manifest-list"]).read_bytes()).records)
+
+
+def entries_of(snapshot: Any) -> list[tuple[int, int, dict[str, Any]]]:
     """(content, data sequence, data file) of each live entry."""
     found = []
-    for manifest in manifests_of(metadata):
+    for manifest in manifests_of(snapshot):
         data = local(manifest["manifest_path"]).read_bytes()
         assert len(data) == manifest["manifest_length"]
         records = decode_avro(data).records
@@ -55,7 +57,9 @@ def entries_of(metadata: Any) -> list[tuple[int, int, dict[str, Any]]]:
 def read_table(metadata_uri: str) -> list[dict[str, Any]]:
     metadata = load(metadata_uri)
     schema = next(s for s in metadata["schemas"] if s["schema-id"] == metadata["current-schema-id"])
-    entries = entries_of(metadata)
+    for snapshot in metadata["snapshots"]:
+        _check_totals(snapshot)
+    entries = entries_of(current_of(metadata))
     deletes: dict[str, tuple[int, set[int]]] = {}
     for content, sequence, file in entries:
         if content:
@@ -78,6 +82,20 @@ def read_table(metadata_uri: str) -> list[dict[str, Any]]:
         assert not gone or deleted_at >= sequence, "the vector would not apply"
         rows += [row for at, row in enumerate(found) if at not in gone]
     return rows
+
+
+def _check_totals(snapshot: Any) -> None:
+    """What the summary says of all that the snapshot has: engines estimate and register by it."""
+    totals = dict.fromkeys(("records", "data-files", "files-size"), 0)
+    totals |= dict.fromkeys(("delete-files", "position-deletes", "equality-deletes"), 0)
+    for content, _, file in entries_of(snapshot):
+        totals["delete-files" if content else "data-files"] += 1
+        totals["position-deletes" if content else "records"] += file["record_count"]
+        own = file.get("content_size_in_bytes")
+        totals["files-size"] += file["file_size_in_bytes"] if own is None else own
+    summary = snapshot["summary"]
+    said = {k[6:]: int(v) for k, v in summary.items() if k.startswith("total-")}
+    assert said == totals, summary
 
 
 def _check_bounds(

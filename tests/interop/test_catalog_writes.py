@@ -777,8 +777,10 @@ class Persons:
         finish(table)
         assert table.refresh().snapshot.erasures == ()
         assert found(self.root) == []
-        # The names of objects go with them; a disk keeps the folders (docs/INTEROP.md).
-        assert not [p for p in self.root.rglob("*") if p.is_file() and SECRET in str(p)]
+        named = [p for p in self.root.rglob("*") if SECRET in p.name]
+        if self.between.stopped:  # DuckDB then deletes its files itself, and leaves their folders
+            named = [p for p in named if p.is_file() or any(p.iterdir())]
+        assert not named
         expected = sorted(self.kept)
         assert [row["id"] for row in rows(table)] == expected
         shown = self.engines.sql("SELECT id FROM lake.tables.t ORDER BY id")
@@ -915,7 +917,7 @@ def test_what_the_ledger_has_forgotten_is_answered_by_what_is_published(
     assert opened(root).version == version
 
 
-def test_an_insert_of_one_file_costs_the_catalog_eleven_gets_and_seven_puts(
+def test_an_insert_of_one_file_costs_the_catalog_eleven_gets_and_six_puts(
     root: Path, engines: Engines, between: Between
 ) -> None:
     path, body = recorded_insert(root, engines, between)
@@ -930,7 +932,7 @@ def test_an_insert_of_one_file_costs_the_catalog_eleven_gets_and_seven_puts(
     loaded = meter.snapshot()
     assert loaded.requests == {"get": 2}
     assert catalog.answer("POST", path, "", body, {}).status == 204
-    assert (meter.snapshot() - loaded).requests == {"get": 9, "put": 7}
+    assert (meter.snapshot() - loaded).requests == {"get": 9, "put": 6}
 
 
 def test_what_an_engine_says_of_its_rows_is_not_what_is_published(
@@ -1649,6 +1651,27 @@ def test_a_commit_to_a_branch_that_is_not_there_makes_it_in_one_commit(root: Pat
     status, _ = posted(racing(lambda: opened(root).refs.branch("b")), "tables/t", body)
     assert status == 409 and of.ids("b") == [0, 1, 2, 50]
     assert {f.kind for f in opened(root).maintain.verify(depth="pages").findings} <= {"orphans"}
+
+
+def test_folders_that_engines_name_by_values_go_with_their_last_object(
+    root: Path, engines: Engines
+) -> None:
+    engines.sql("CREATE TABLE lake.tables.t (id BIGINT, s VARCHAR) PARTITIONED BY (s)")
+    engines.sql(f"INSERT INTO lake.tables.t VALUES (1, '{SECRET}'), (2, 'b'), (3, 'c')")
+    data = root / "t" / "data"
+    assert {p.name for p in data.iterdir()} == {f"s={SECRET}", "s=b", "s=c"}
+    opened(root).delete("id = 2", mode="rewrite")
+    opened(root).delete(f"s = '{SECRET}'", mode="erase", request_id="case-9")
+    finish(opened(root))
+    opened(root).maintain.expire(days=0, min_versions=1)
+    finish(opened(root))
+    assert [p.name for p in data.iterdir() if "=" in p.name] == ["s=c"]
+    opened(root).delete("TRUE", mode="rewrite")
+    opened(root).maintain.expire(days=0, min_versions=1)
+    opened(root).publish()
+    finish(opened(root))
+    assert [p.name for p in data.iterdir() if "=" in p.name] == []
+    assert data.is_dir(), "engines expect it to be there"
 
 
 def test_an_erasure_reaches_what_was_published_of_a_branch(root: Path, engines: Engines) -> None:

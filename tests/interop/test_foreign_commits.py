@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from inlay.errors import ConcurrentChange, ErrorKind, ForeignCommit, InlayError
 from inlay.format import keys
 from inlay.format.keys import ObjectKind, classify
 from inlay.ops.catalog.take_over import take_over
+from inlay.ops.metadata.publication import NO_HINT
 from inlay.ops.publish.publish import publish
 from inlay.table import Table
 
@@ -33,13 +35,10 @@ PROGRAM = Path(__file__).with_name("commit_by_engine.py")
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("s", pa.string())])
 
 
-def a_table(root: Path, version: str = "v3") -> Table:
-    t = inlay.create(
-        f"file://{root}",
-        SCHEMA,
-        primary_key="id",
-        properties={"publish.format": version, "write.compression": "none"},
-    )
+def a_table(root: Path, version: str = "v3", *, named: str = "yes") -> Table:
+    properties = {"publish.format": version, "write.compression": "none"}
+    properties["publish.version_hint"] = named
+    t = inlay.create(f"file://{root}", SCHEMA, primary_key="id", properties=properties)
     t.append(pa.table({"id": [1, 2], "s": ["a", "b"]}, schema=SCHEMA))
     t.publish()
     return t
@@ -78,11 +77,12 @@ def everything(root: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("rebuild", [False, True], ids=["publish", "rebuild"])
 @pytest.mark.parametrize("hint", [True, False], ids=["hint", "no-hint"])
 @pytest.mark.parametrize("commits", range(4))
+@pytest.mark.parametrize("named", ["yes", "no"])
 def test_a_commit_by_path_is_noticed_whatever_is_published_next(
-    tmp_path: Path, commits: int, hint: bool, rebuild: bool
+    tmp_path: Path, named: str, commits: int, hint: bool, rebuild: bool
 ) -> None:
     """The number that comes next may be that of the commit, or beyond it."""
-    t = a_table(tmp_path / "t")
+    t = a_table(tmp_path / "t", named=named)
     theirs = committed_by_path(t, hint=hint)
     for n in range(commits):
         t.append(pa.table({"id": [10 + n], "s": ["c"]}, schema=SCHEMA))
@@ -102,7 +102,31 @@ def test_a_commit_by_path_is_noticed_whatever_is_published_next(
     theirs.unlink()
     t.publish(rebuild=rebuild)
     t.refresh()
-    assert (tmp_path / "t" / keys.VERSION_HINT).read_text() == str(t.version)
+    expected = str(t.version) if named == "yes" else NO_HINT
+    assert (tmp_path / "t" / keys.VERSION_HINT).read_text() == expected
+
+
+def test_who_lets_cleaners_loose_by_path_is_told_by_the_next_publication(tmp_path: Path) -> None:
+    """And so is who checks the table, where they have been: all but what is published was an orphan."""
+    root = tmp_path / "t"
+    t = a_table(root)
+    t.append(pa.table({"id": [3], "s": ["c"]}, schema=SCHEMA))
+    metadata = json.loads((root / keys.PUBLISHED_POINTER).read_text())["metadata"]
+    metadata["properties"]["gc.enabled"] = "true"
+    theirs = committed_by_path(t, body=json.dumps({**metadata, "metadata-log": [{}]}))
+    said = "does not say gc.enabled=false"
+    for refused in (t.publish, partial(t.maintain.collect_garbage, grace=timedelta(0))):
+        with pytest.raises(ForeignCommit, match=said):
+            refused()
+    with pytest.raises(InlayError, match=r"gc\.enabled.* is Inlay's own"):
+        t.publish(take_over=True)
+    [finding] = t.maintain.verify().findings
+    assert (finding.kind, finding.key) == ("foreign_commit", keys.published_metadata_key(t.version))
+    assert said in finding.message
+    newest = t.inspect.entries()[0][-1].key
+    (root / newest).unlink()
+    assert {f.kind for f in t.maintain.verify().findings} == {"file_missing", "foreign_commit"}
+    theirs.unlink()
 
 
 @pytest.mark.parametrize("body", ["another engine's commit", "[]", "[" * 100_000, '{"a": 1}', ""])
@@ -169,6 +193,35 @@ def test_everything_but_publishing_and_collection_goes_on_beside_a_commit_by_pat
     assert t.publish().published
     t.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
     assert sorted(t.scan().to_arrow()["id"].to_pylist()) == [1, 2, 10, 20, 21, 30, 31]
+
+
+def test_copies_of_metadata_that_rewrite_table_path_leaves_are_garbage(tmp_path: Path) -> None:
+    """Collected, and reached by an erasure: bounds are in them."""
+    t = a_table(tmp_path / "t")
+    t.append(pa.table({"id": [3], "s": [SECRET]}, schema=SCHEMA))
+    t.publish()
+    metadata = tmp_path / "t" / "metadata"
+
+    def staged(name: str) -> Path:
+        folder = metadata / f"copy-table-staging-{name}" / "metadata"
+        folder.mkdir(parents=True)
+        for path in (p for p in metadata.glob("inlay-*") if p.is_file()):
+            shutil.copy(path, folder / path.name)
+        (folder.parent / "file-list").write_text("a,b")
+        return folder.parent
+
+    first = staged("7582a599-3ef0-4047-b80f-779bcadd31ef")
+    others = staged("of-somebody")
+    assert t.maintain.collect_garbage().unknown_count == len(list(others.rglob("*.*"))) + 1
+    assert first.exists()
+    t.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    assert not [p for p in first.rglob("*") if p.is_file()]
+    shutil.rmtree(others)
+    second = staged("4117ce48-6bcb-441f-9b97-3b7bb666e247")
+    assert found(second)
+    t.delete(f"s = '{SECRET}'", mode="erase")
+    assert finish(t).receipts  # type: ignore[attr-defined]
+    assert found(tmp_path / "t") == []
 
 
 def test_a_commit_by_path_stops_an_erasure_by_name(tmp_path: Path) -> None:

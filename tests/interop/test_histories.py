@@ -21,7 +21,7 @@ from inlay.ops.publish import publish as publish_module
 
 from .conftest import ENGINES, OTHERS, Refused, as_multiset, need
 from .histories import History
-from .iceberg_reader import entries_of, load, read_table
+from .iceberg_reader import current_of, entries_of, load, read_table
 from .shapes import Shape
 
 STEPS = 14
@@ -54,7 +54,7 @@ def contents(metadata: Any) -> list[str]:
 
     return sorted(
         json.dumps([content, {k: live(k, v) for k, v in file.items()}], default=str)
-        for content, _, file in entries_of(metadata)
+        for content, _, file in entries_of(current_of(metadata))
     )
 
 

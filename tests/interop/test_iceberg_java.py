@@ -248,6 +248,32 @@ def test_its_maintenance_through_the_catalog_takes_no_object_away(root: Path, sq
     check(root)
 
 
+@pytest.mark.parametrize("form", ["v2", "v3"])
+def test_published_metadata_is_registered_and_copied_by_its_procedures(
+    root: Path, sql: Sql, form: str
+) -> None:
+    table = inlay.create(f"file://{root}/t", pa.schema([("id", pa.int64()), ("s", pa.string())]))
+    table.append(pa.table({"id": [1, 2, 3], "s": ["a", "b", "c"]}))
+    table.delete("id = 2", mode="vector")
+    table.append(pa.table({"id": [4], "s": ["d"]}))
+    table.publish(format=form)
+    pointer = json.loads((root / "t" / "metadata" / "latest.json").read_text())
+    said = f"metadata_file => '{pointer['metadata-location']}'"
+    [registered] = sql(f"CALL lake.system.register_table(table => 'tables.r', {said})")
+    assert registered["total_records_count"] == 4 and registered["total_data_files_count"] == 2
+    assert ids(root, "r") == [(1, "a"), (3, "c"), (4, "d")]
+    location = pointer["metadata"]["location"]
+    prefixes = f"source_prefix => '{location}', target_prefix => 'file:/elsewhere'"
+    answer = sql.ask(f"CALL lake.system.rewrite_table_path(table => 'tables.t', {prefixes})")
+    # Iceberg Java 1.10 fails on vectors, and leaves what it has written.
+    assert isinstance(answer, list) == (form == "v2"), answer
+    assert [o for o in objects(root / "t") if "copy-table-staging-" in o]
+    done = table.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    assert [o for o in done.unknown if not o.endswith(".crc")] == []
+    assert not [o for o in objects(root / "t") if "copy-table-staging-" in o]
+    assert [row["id"] for row in sql("SELECT id FROM lake.tables.t ORDER BY id")] == [1, 3, 4]
+
+
 @pytest.mark.parametrize(
     "statement",
     [

@@ -126,6 +126,64 @@ def test_a_publisher_that_stalls_never_takes_the_publication_back(tmp_path: Path
     assert (tmp_path / "t" / keys.VERSION_HINT).read_text() == str(newest)
 
 
+def hint(tmp_path: Path) -> str:
+    return (tmp_path / "t" / keys.VERSION_HINT).read_text()
+
+
+@pytest.mark.parametrize("is_first", [False, True], ids=["there", "not there"])
+def test_a_publisher_that_stalls_names_no_version_once_hints_are_switched_off(
+    tmp_path: Path, is_first: bool
+) -> None:
+    """Readers of the folder would be shown its version for good."""
+    t = table(tmp_path)
+    if not is_first:
+        publish(t._ctx)
+    t.append(rows(50, 60))
+    done: list[int] = []
+
+    def switch_off(n: int, key: str) -> None:
+        if key.endswith(keys.VERSION_HINT) and not done:
+            other = inlay.open(f"file://{tmp_path}/t")
+            other.set_properties(publish__version_hint="no")
+            done.append(publish(other._ctx).version)
+
+    publish(replace(t._ctx, store=Dying(t._ctx.store, before=switch_off)))
+    assert done
+    assert hint(tmp_path) == publication.NO_HINT
+    assert shown(tmp_path) == (done[0], ids_at(tmp_path))
+
+
+@pytest.mark.parametrize("landed", [False, True], ids=["before", "after"])
+def test_hints_that_are_switched_off_and_on_name_the_newest_version_or_none(
+    tmp_path: Path, landed: bool
+) -> None:
+    t = table(tmp_path)
+    publish(t._ctx)
+
+    def kill(n: int, key: str) -> None:
+        if key.endswith(keys.VERSION_HINT):
+            raise Killed(key)
+
+    for wanted in ("no", "yes", "no"):
+        t.set_properties(publish__version_hint=wanted)
+        hook = {"after" if landed else "before": kill}
+        with pytest.raises(Killed):
+            publish(replace(t._ctx, store=Dying(t._ctx.store, **hook)))
+        assert not publish(t._ctx).published, "the pointer was swapped before"
+        assert hint(tmp_path) == (publication.NO_HINT if wanted == "no" else str(t.version))
+        used = t.usage
+        t.append(rows(50, 60))
+        publish(t._ctx)
+        puts = (t.usage - used).requests["put"]
+        assert puts - 3 == (4 if wanted == "no" else 5), "an append, and a publication"
+        assert hint(tmp_path) == (publication.NO_HINT if wanted == "no" else str(t.version))
+    t.maintain.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    assert hint(tmp_path) == publication.NO_HINT
+    (tmp_path / "t" / keys.VERSION_HINT).unlink()
+    publish(t._ctx)
+    assert hint(tmp_path) == publication.NO_HINT, "it is there, so that nobody delayed makes one"
+
+
 def test_two_publishers_of_one_version_agree_on_its_metadata(tmp_path: Path) -> None:
     t = table(tmp_path)
     done: list[bool] = []

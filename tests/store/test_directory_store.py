@@ -7,11 +7,14 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from inlay.errors import AccessDenied, InvalidRequest, StoreUnavailable
+from inlay.storage import files
 from inlay.storage.base import Got, Head, IfMatch, Location, Missing, Refused, Written
 from inlay.storage.directory import DirectoryStore
 from inlay.storage.files import typed
@@ -234,3 +237,61 @@ def test_an_upload_that_a_newer_library_began_goes_on(
     assert isinstance(store.complete_multipart("t/large", upload, [part]), Written)
     answer = store.get("t/large")
     assert isinstance(answer, Got) and answer.body == b"part"
+
+
+def folders(root: Path) -> list[str]:
+    return sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_dir())
+
+
+def test_a_folder_named_by_a_value_goes_with_its_last_object(
+    store: DirectoryStore, tmp_path: Path
+) -> None:
+    for key in ("t/data/s=x/n=1/a", "t/data/s=x/n=2/b", "t/data/s=y/c", "t/data/2026/d"):
+        store.put(key, b"", metadata={"k": "v"})
+    store.delete(["t/data/s=x/n=1/a", "t/data/2026/d", "t/data/s=z/none"])
+    kept = ["t", "t/data", "t/data/2026"]
+    assert folders(tmp_path) == [*kept, "t/data/s=x", "t/data/s=x/n=2", "t/data/s=y"]
+    upload = store.create_multipart("t/data/s=x/n=2/e")
+    store.delete(["t/data/s=x/n=2/b"])
+    assert "t/data/s=x/n=2" in folders(tmp_path), "an upload is in it"
+    store.abort_multipart("t/data/s=x/n=2/e", upload)
+    store.delete(["t/data/s=y/c"])
+    assert folders(tmp_path) == kept
+
+
+@pytest.mark.parametrize("begins", ["create", "start"])
+def test_a_folder_that_goes_while_a_write_begins_is_made_again(
+    store: DirectoryStore, monkeypatch: pytest.MonkeyPatch, begins: str
+) -> None:
+    store.put("data/s=x/a", b"a")
+    begin, gone = getattr(files, begins), []
+
+    def after_the_last_object(*arguments: Any) -> Any:
+        if not gone:
+            gone.append(True)
+            store.delete(["data/s=x/a"])
+        return begin(*arguments)
+
+    monkeypatch.setattr(files, begins, after_the_last_object)
+    if begins == "create":
+        store.put("data/s=x/b", b"b")
+    else:
+        upload = store.create_multipart("data/s=x/b")
+        part = store.upload_part("data/s=x/b", upload, 1, b"b")
+        store.complete_multipart("data/s=x/b", upload, [part])
+    assert gone and [o.key for o in store.list("")] == ["data/s=x/b"]
+
+
+def test_no_write_is_lost_to_who_deletes_the_last_object_of_a_folder(tmp_path: Path) -> None:
+    def write_and_delete(writer: int) -> int:
+        own, lost = DirectoryStore(tmp_path), 0
+        for n in range(200):
+            key = f"data/s=x/n={n % 3}/{writer}-{n}"
+            own.put(key, b"x")
+            lost += not isinstance(own.get(key), Got)
+            own.delete([key])
+        return lost
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(write_and_delete, range(4))) == 0
+    assert folders(tmp_path) == ["data"]

@@ -17,13 +17,15 @@ from inlay.format import keys
 from inlay.format.codec import decode_snapshot, encode_snapshot
 from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Rows, Vector
 from inlay.format.snapshot import Snapshot, Tier
+from inlay.ops.commit.driver import commit
+from inlay.ops.publish.publish import publish
 from inlay.ops.write.append import IngestSource, append
 from inlay.ops.write.delete import delete_keys, delete_row_groups
 from inlay.ops.write.ingest import ingest
 from inlay.parquet.footer.fields import OffsetIndex, PageLocation
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.footer.thrift import decode_struct, encode_struct
-from inlay.plan.change import Request
+from inlay.plan.change import Change, Request, SetProperties
 from inlay.plan.commit import apply as apply_module
 from inlay.storage.base import Got, Location
 from inlay.storage.memory import MemoryStore
@@ -460,6 +462,22 @@ def unused_entries(bench: Bench) -> str:
 def totals_wrong(bench: Bench) -> str:
     edit_pointer(bench, totals=replace(pointer(bench).totals, rows=1))
     return keys.POINTER
+
+
+@plants
+def foreign_commit(bench: Bench) -> str:
+    published = SetProperties({"publish.format": "v3"})
+    commit(bench.ctx, Change(operation="set_properties", updates=(published,)))
+    publish(bench.ctx)
+    key = keys.published_metadata_key(pointer(bench).version + 1)
+    overwrite(bench, key, b"{}")
+    return key
+
+
+@plants
+def publication_corrupt(bench: Bench) -> str:
+    overwrite(bench, keys.PUBLISHED_POINTER, b"{}")
+    return keys.PUBLISHED_POINTER
 
 
 @plants

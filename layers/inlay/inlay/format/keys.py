@@ -40,12 +40,14 @@ _ARCHIVE = re.compile(r"manifest/v(\d{8,})\.json")
 _RECEIPT = re.compile(
     r"erasure/[A-Za-z0-9_.~%-]+\.json|evidence/\d{8,}-[a-z]+-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.json"
 )
-# By name, not by folder: anything else in the folder is not ours to delete. Besides what is published, the
-# manifests, lists and statistics of commits by other engines: their commits were refused.
 _DECISION = re.compile(r"transaction/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.json")
 _NAMED_BY_VERSION = re.compile(r"metadata/(latest\.json|version-hint\.text|v\d+\.metadata\.json)")
+# By name, not by folder: anything else in the folder is not ours to delete. Besides what is published, the
+# manifests, lists and statistics of commits by other engines: their commits were refused. And the copies of
+# metadata that Iceberg Java's `rewrite_table_path` leaves, where nobody names another place for them.
 _PUBLISHED = re.compile(
-    rf"{_NAMED_BY_VERSION.pattern}|metadata/(inlay-[^/]+|[^/]+\.(avro|stats)|partition-stats-[^/]+)"
+    rf"{_NAMED_BY_VERSION.pattern}|metadata/(inlay-[^/]+|[^/]+\.(avro|stats)|partition-stats-[^/]+"
+    r"|copy-table-staging-[0-9a-f-]{36}/.+)"
 )
 # What a catalog writes that takes commits: its client puts it beside the manifests.
 _COMMITTED = re.compile(r"metadata/\d+-[0-9a-f-]{36}(\.gz)?\.metadata\.json(\.gz)?")

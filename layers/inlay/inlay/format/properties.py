@@ -310,6 +310,13 @@ PROPERTIES = {
             ("none", "v3", "v2"),
         ),
         Property(
+            "publish.version_hint",
+            "yes",
+            "whether engines that open the table's folder find what is published there; no: they are "
+            "refused, and a publication is one request less",
+            ("yes", "no"),
+        ),
+        Property(
             "compact.small_file_bytes", str(32 * 2**20), "smaller files are packed", minimum=0
         ),
         Property(

@@ -40,6 +40,11 @@ class Entry:
     offset: int | None = None  # of a deletion vector in its Puffin file
     length: int | None = None
 
+    @property
+    def stored(self) -> int:
+        """Its bytes, as summaries of snapshots count them: of a Puffin file those of its vector."""
+        return self.size if self.length is None else self.length
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:

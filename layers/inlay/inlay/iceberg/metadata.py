@@ -17,6 +17,7 @@ from typing import Any
 
 from inlay.errors import CorruptTable
 from inlay.format.snapshot import Note, RefKind, Snapshot, note_of
+from inlay.iceberg.manifest import Manifest
 from inlay.iceberg.schema import Specs
 
 # Snapshots a published table offers for time travel: each adds some 300 bytes to every publication.
@@ -25,11 +26,15 @@ MAIN = "main"
 # Property of published metadata whose current snapshot has an id that an engine gave it: a commit by path
 # upon it carries the property on, but its snapshot has another id.
 ENGINES_ID = "inlay.snapshot-id"
+# Property of published metadata whose version no hint names: "no".
+VERSION_HINT = "inlay.version-hint"
 # In the note of a version that an engine committed: its id of the snapshot. Ids are 63 bits.
 _NOTED = "iceberg.snapshot-id"
 # And the ids of snapshots that engines are not to see any more.
 _REMOVED = "iceberg.removed-snapshots"
 _MAX_ID = 2**63 - 1
+# In the summary of every snapshot: the bytes of its files.
+_SIZE = "total-files-size"
 # In the summary of a branch's own snapshot: the branch, and the id of the object with its content.
 _BRANCH, HEAD = "inlay.branch", "inlay.head"
 
@@ -138,6 +143,7 @@ class Publication:
     specs: tuple[Mapping[str, Any], ...] = ()
     leaves_of_a_group: int | None = None
     branches: tuple[Published, ...] = ()  # of branches with a content of their own
+    has_hint: bool = True  # for engines that open the table's folder
 
     @property
     def current(self) -> Published:
@@ -152,6 +158,30 @@ class PublishedRef:
 
 def summary_of_a_branch(name: str, head: str) -> dict[str, str]:
     return {_BRANCH: name, HEAD: head}
+
+
+def totals(manifests: Iterable[Manifest], size: int | None) -> dict[str, str]:
+    """What the summary of a snapshot says of all that it has, which Iceberg Java's `register_table` and its
+    estimates read. `size` are the bytes of its files; None: they are not known."""
+    files, rows = [0, 0], [0, 0]
+    for manifest in manifests:
+        files[manifest.content] += manifest.added + manifest.existing
+        rows[manifest.content] += manifest.added_rows + manifest.existing_rows
+    counts = {
+        "total-data-files": files[0],
+        "total-records": rows[0],
+        "total-delete-files": files[1],
+        "total-position-deletes": rows[1],
+        "total-equality-deletes": 0,
+    }
+    known = counts if size is None else {**counts, _SIZE: size}
+    return {name: str(count) for name, count in known.items()}
+
+
+def size_of(published: Published) -> int | None:
+    """The bytes that the summary of a snapshot says its files have."""
+    text = published.summary.get(_SIZE, "")
+    return int(text) if text.isascii() and text.isdecimal() else None
 
 
 def table_metadata(
@@ -264,6 +294,7 @@ def decode_pointer(data: bytes) -> Publication:
             # 0 or none: a publisher that did not choose.
             leaves_of_a_group=max(int(properties.get("inlay.leaves-of-a-group") or 0), 0) or None,
             branches=tuple(s for s in snapshots if s.head is not None),
+            has_hint=properties.get(VERSION_HINT) != "no",
         )
         if publication.current.version != publication.version:
             raise ValueError("its newest snapshot is not the current one")

@@ -45,7 +45,8 @@ MAX_VERSIONS = 10_000
 
 
 class Severity(StrEnum):
-    """`ERROR`: some version answers wrongly or not at all. `WARNING`: counts are wrong, rows are not.
+    """`ERROR`: some version answers wrongly or not at all. `WARNING`: counts are wrong, or what
+    is published; rows are not.
     `NOTE`: nothing is wrong."""
 
     ERROR = "error"
@@ -101,6 +102,11 @@ _STEPS: dict[Severity, dict[str, str]] = {
     },
     Severity.WARNING: {
         "totals_wrong": "`inlay repair` counts them again",
+        "foreign_commit": (
+            "`inlay publish --take-over` makes it a commit of the table; deleting the file gives it up. "
+            "Until then nothing is published or collected"
+        ),
+        "publication_corrupt": "`inlay publish --rebuild` publishes the table from scratch",
     },
     Severity.NOTE: {
         "unused_entries": (

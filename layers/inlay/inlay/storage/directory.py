@@ -9,6 +9,9 @@ list, released by the kernel when its holder dies).
 Nothing is synced to disk: a process may crash at any point, but a power failure may lose the last writes.
 It needs a local POSIX file system; over NFS the lock may not reach other machines.
 
+A folder named by a value (`column=value`, as engines name those of partitions) goes with its last object:
+where a value was erased, its name would stay. Other folders stay: engines expect them to be there.
+
 What a file cannot hold (user metadata, headers) is in a hidden file named by the object's ETag and written
 before the rename, so an object and its sidecar change in one step.
 """
@@ -23,7 +26,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeVar
 
 from inlay.errors import AccessDenied, InvalidRequest, StoreUnavailable
 from inlay.storage import files, rules
@@ -45,10 +48,12 @@ from inlay.storage.base import (
 )
 from inlay.storage.files import HIDDEN, Tree
 
+T = TypeVar("T")
+
 _SIDECAR: Final = f"{HIDDEN}meta-"
 # How a listing of uploads names a write that was cut off and left bytes behind.
 _INTERRUPTED: Final = "interrupted write"
-# A folder may be removed by others between creating and opening it; nobody does that for long.
+# A folder may be removed by others between creating it and beginning a file; nobody does that for long.
 _FOLDER_ATTEMPTS: Final = 10
 
 
@@ -152,8 +157,8 @@ class DirectoryStore:
     ) -> Written | Refused:
         rules.check_put_size(key, len(body))
         kept = rules.check_headers(key, metadata, headers)
-        with self._temporary(key) as (folder, name, temporary):
-            with files.create(temporary, folder) as file:
+        with self._temporary(key) as (folder, name, temporary, file):
+            with file:
                 file.write(body)
             with files.locked(folder, key):
                 return self._land(key, folder, temporary, name, condition, *kept)
@@ -178,8 +183,8 @@ class DirectoryStore:
                 return Refused("exists", self._now_us())
             rules.check_copy_size(source.key, before.st_size)
             kept = ({}, {}) if bare else self._sidecar(source.key, before)
-            with self._temporary(key) as (folder, name, temporary):
-                with files.create(temporary, folder) as target:
+            with self._temporary(key) as (folder, name, temporary, target):
+                with target:
                     files.copy_bytes(file, target, ByteRange(0, before.st_size or 1))
                 # Inlay never edits in place, but a user may: the copy must be of one state.
                 if files.etag(os.fstat(file.fileno())) != files.etag(before):
@@ -220,6 +225,7 @@ class DirectoryStore:
                         files.remove(f"{_SIDECAR}{files.etag(held)}", folder)
             finally:
                 os.close(folder)
+            self._remove_if_empty(key.rpartition("/")[0])
 
     def _land(
         self,
@@ -267,8 +273,12 @@ class DirectoryStore:
         headers: Mapping[str, str] | None = None,
     ) -> str:
         kept = rules.check_headers(key, metadata, headers)
-        with self._folder(key) as (folder, name):
+
+        def start(folder: int, name: str) -> str:
             return files.start(folder, files.Manifest(name, self._now_us(), *kept))
+
+        with self._folder(key, start) as (_, _, upload_id):
+            return upload_id
 
     def upload_part(self, key: str, upload_id: str, number: int, body: bytes | memoryview) -> Part:
         rules.check_part(key, number, len(body))
@@ -311,8 +321,8 @@ class DirectoryStore:
             if upload is None or manifest is None:
                 return Missing(self._now_us())
             rules.check_completion(key, parts, upload.parts())
-            with self._temporary(key) as (folder, name, temporary):
-                with files.create(temporary, folder) as target:
+            with self._temporary(key) as (folder, name, temporary, target):
+                with target:
                     for part in parts:
                         with upload.open_part(part.number) as content:
                             size = os.fstat(content.fileno()).st_size
@@ -354,6 +364,7 @@ class DirectoryStore:
         with files.typed(key):
             shutil.rmtree(f"{parent}{files.UPLOAD}{upload_id}", ignore_errors=True)
             Path(f"{parent}{files.TEMPORARY}{upload_id}").unlink(missing_ok=True)
+            self._remove_if_empty(key.rpartition("/")[0])
 
     @contextlib.contextmanager
     def _staging(self, key: str, upload_id: str) -> Iterator[files.Staging | None]:
@@ -407,35 +418,50 @@ class DirectoryStore:
                 yield file
 
     @contextlib.contextmanager
-    def _folder(self, key: str) -> Iterator[tuple[int, str]]:
-        """The folder of `key`, made if need be and open, and the key's name in it.
+    def _folder(self, key: str, begin: Callable[[int, str], T]) -> Iterator[tuple[int, str, T]]:
+        """The folder of `key`, made if need be and open, the key's name in it, and what `begin` has put
+        there: from then on nobody removes it.
 
         All work in it uses the descriptor: if the folder is removed and created again meanwhile, the rename
         fails instead of landing outside the lock.
         """
         parent, name = self._tree.split(key)
-        with files.typed(key):
+        with files.typed(key), contextlib.ExitStack() as opened:
             for attempt in range(_FOLDER_ATTEMPTS):
-                Path(parent).mkdir(parents=True, exist_ok=True)
                 try:
+                    Path(parent).mkdir(parents=True, exist_ok=True)
                     folder = files.open_folder(parent)
+                    opened.callback(os.close, folder)
+                    begun = begin(folder, name)
                     break
-                except FileNotFoundError:
+                except (
+                    FileNotFoundError,
+                    FileExistsError,
+                ):  # the latter by `mkdir`, of what went meanwhile
                     if attempt == _FOLDER_ATTEMPTS - 1:
                         raise
+                    opened.close()
+            yield folder, name, begun
+
+    def _remove_if_empty(self, folder: str) -> None:
+        """`folder`, a key without its slash, and those above it, as far as they are named by values."""
+        while "=" in folder.rpartition("/")[2]:
             try:
-                yield folder, name
-            finally:
-                os.close(folder)
+                Path(self._tree.root + folder).rmdir()
+            except OSError:  # not empty, or gone
+                return
+            folder = folder.rpartition("/")[0]
 
     @contextlib.contextmanager
-    def _temporary(self, key: str) -> Iterator[tuple[int, str, str]]:
-        """(folder, name, a fresh hidden name in it); what is left under that name is removed."""
-        with self._folder(key) as (folder, name):
-            temporary = files.temporary_name()
+    def _temporary(self, key: str) -> Iterator[tuple[int, str, str, BinaryIO]]:
+        """(folder, name, a fresh hidden name in it, its file); what is left under that name is removed."""
+        temporary = files.temporary_name()
+        with self._folder(key, lambda folder, _: files.create(temporary, folder)) as begun:
+            folder, name, file = begun
             try:
-                yield folder, name, temporary
+                yield folder, name, temporary, file
             finally:
+                file.close()
                 files.remove(temporary, folder)
 
     def _sidecar(

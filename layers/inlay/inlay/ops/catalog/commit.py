@@ -406,7 +406,8 @@ def _source(metadata: Mapping[str, Any]) -> SourceTable:
 def _properties_of(metadata: Mapping[str, Any]) -> dict[str, str]:
     given = {k: v for k, v in metadata["properties"].items() if k != "format-version"}
     _check_theirs(given)
-    own = {"publish.format": _publish_format(metadata)}
+    # Who made it through a catalog reads it there: a request less for each commit.
+    own = {"publish.format": _publish_format(metadata), "publish.version_hint": "no"}
     return check_properties(own | {f"{ICEBERG}{k}": v for k, v in given.items()})
 
 

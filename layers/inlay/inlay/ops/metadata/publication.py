@@ -43,22 +43,36 @@ def load_publication(ctx: Context) -> Found:
     return Found(pointer, answer.etag, answer.date_us)
 
 
+# The hint of a table whose folder is not for engines to open (`publish.version_hint`): those that follow
+# hints fail on it, and name it. It is an object, so that no delayed publisher writes a version there.
+NO_HINT = "none-ask-the-catalog"
+
+
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """The version hint as read. `version` None: there is none, or it is damaged."""
+    """The version hint as read; `text` empty: there is none. `version` None: it names none."""
 
-    version: int | None
+    text: str
     etag: str | None
+
+    @property
+    def version(self) -> int | None:
+        text = self.text
+        is_number = text.isascii() and text.isdigit() and len(text) <= keys.MAX_VERSION_DIGITS
+        return int(text) if is_number else None
 
 
 def load_hint(ctx: Context) -> Hint:
     """One GET."""
     answer = ctx.store.get(ctx.key(keys.VERSION_HINT))
     if not isinstance(answer, Got):
-        return Hint(None, None)
-    text = answer.body.strip()
-    is_number = text.isascii() and text.isdigit() and len(text) <= keys.MAX_VERSION_DIGITS
-    return Hint(int(text) if is_number else None, answer.etag)
+        return Hint("", None)
+    return Hint(answer.body.strip().decode("ascii", "replace"), answer.etag)
+
+
+def hint_of(publication: Publication) -> str:
+    """What the hint says once this is published."""
+    return str(publication.version) if publication.has_hint else NO_HINT
 
 
 def load_metadata(ctx: Context, version: int) -> Any:
@@ -66,7 +80,7 @@ def load_metadata(ctx: Context, version: int) -> Any:
     `ForeignCommit` for what Inlay did not publish. One GET."""
     metadata = _metadata(ctx, version)
     if metadata is not None and not is_publication(metadata, version):
-        raise _foreign(ctx, version, "is not what was published")
+        raise _foreign(ctx, version, "is not what was published" + _lets_clean(metadata))
     return metadata
 
 
@@ -90,6 +104,19 @@ def _metadata(ctx: Context, version: int) -> Any:
         return json.loads(answer.body)
     except (ValueError, RecursionError):
         return False
+
+
+def _lets_clean(metadata: Any) -> str:
+    match metadata:
+        case {"properties": {"gc.enabled": "false"}}:
+            return ""
+        case {"properties": dict()}:
+            return (
+                ", and does not say gc.enabled=false: what Iceberg's cleaners have deleted since, `inlay "
+                "verify` finds"
+            )
+        case _:  # whatever JSON says
+            return ""
 
 
 def _foreign(ctx: Context, version: int, what: str) -> ForeignCommit:

@@ -10,7 +10,7 @@ publishers do no harm. The cost depends on what changed since the last publicati
 3. list       one for the snapshot
 4. metadata   `metadata/v<version>.metadata.json`
 5. swap       the published pointer, If-Match: the only object that changes
-6. hint       `metadata/version-hint.text`, for readers that follow paths
+6. hint       `metadata/version-hint.text`, for readers that follow paths, unless they are refused
 
 Objects are written once under random names, so a lost swap leaves garbage but no damage. Metadata that
 Inlay did not write, a commit by path of another engine, is never overwritten (`ForeignCommit`).
@@ -49,6 +49,7 @@ from inlay.iceberg.manifest import (
 )
 from inlay.iceberg.metadata import (
     MAX_SNAPSHOTS,
+    VERSION_HINT,
     Publication,
     Published,
     PublishedRef,
@@ -57,8 +58,10 @@ from inlay.iceberg.metadata import (
     engines_id,
     id_of_a_head,
     removed_ids,
+    size_of,
     summary_of_a_branch,
     table_metadata,
+    totals,
 )
 from inlay.iceberg.schema import (
     Bounds,
@@ -89,6 +92,7 @@ from inlay.ops.metadata.load import (
 from inlay.ops.metadata.publication import (
     Found,
     Hint,
+    hint_of,
     is_of,
     load_hint,
     load_metadata,
@@ -193,7 +197,7 @@ def publish_with_pointer(
         if not rebuild and is_current(ctx, loaded.snapshot, last.publication):
             assert last.publication is not None
             refuse_foreign(ctx, last.publication, hint, look_ahead=False)
-            _write_hint(ctx, last.publication.version, hint)
+            _write_hint(ctx, last.publication, hint)
             return _result(loaded.snapshot, False, settled, commits), None
         # The next number need not be looked at where it is written, which finds what is there.
         version = loaded.snapshot.version
@@ -239,7 +243,7 @@ def publish_with_pointer(
                 # its objects as garbage. From now on it sees it: repeat, with new objects.
                 loaded, rebuild = now, True
                 continue
-            _write_hint(ctx, loaded.snapshot.version, hint)
+            _write_hint(ctx, decode_pointer(pointer), hint)
             result = _result(loaded.snapshot, True, settled, commits)
             result = replace(
                 result,
@@ -787,6 +791,7 @@ class _Attempt:
             for m in new.get(g.digest, self._manifests.get(g.digest, ()))
         ]
         self.kept = len(manifests) - self.written
+        sizes = sum(e.stored for *_, entries, _ in jobs for e in entries)
         listing = self._write_list(manifests, first_row_id)
         name, head = self.ctx.branch, self.head
         own = {} if name is None or head is None else summary_of_a_branch(name, head)
@@ -802,10 +807,21 @@ class _Attempt:
             summary={
                 "operation": self._operation(),
                 "inlay.operation": self.snapshot.commit.operation,
+                **totals(manifests, self._total_size(sizes)),
                 **own,
             },
         )
         return current, next_row_id
+
+    def _total_size(self, new: int) -> int | None:
+        """The bytes of all that is published: those of the last publication, without the manifests that are
+        not in this one, and `new` ones. None: the last one does not say its own."""
+        if self.previous is None:
+            return new
+        before = size_of(self.previous.current)
+        return (
+            None if before is None else before - sum(e.stored for e in self._known.values()) + new
+        )
 
     def _operation(self) -> str:
         """Iceberg's name for the operation since the last publication."""
@@ -951,6 +967,8 @@ class _Attempt:
             if spec["spec-id"] not in self.specs.by_id
             and all(f["source-id"] in columns for f in spec["fields"])
         ]
+        is_hinted = Properties(snapshot.properties).text("publish.version_hint") == "yes"
+        no_hint = {} if is_hinted else {VERSION_HINT: "no"}
         return table_metadata(
             table_id=snapshot.table_id,
             root=_root(self.ctx),
@@ -974,6 +992,7 @@ class _Attempt:
                 "inlay.types": self.types,
                 "inlay.commit": snapshot.commit.id,
                 "inlay.leaves-of-a-group": str(self.of_a_group),
+                **no_hint,
             },
         )
 
@@ -1084,13 +1103,14 @@ def _swap(ctx: Context, over: Found, body: bytes) -> bool:
     return False
 
 
-def _write_hint(ctx: Context, version: int, hint: Hint) -> None:
-    """Never goes back: `hint` was read before `version` was published, so a delayed publisher finds that a
-    newer one has moved it. A damaged hint is replaced, that of a commit by path is not."""
+def _write_hint(ctx: Context, published: Publication, hint: Hint) -> None:
+    """Never goes back: `hint` was read before `published` was, so a delayed publisher finds that a newer
+    one has moved it. A damaged hint is replaced, that of a commit by path is not."""
     for _ in range(MAX_ROUNDS):
-        if hint.version == version:
+        text = hint_of(published)
+        if hint.text == text:
             return
-        body = str(version).encode()
+        body = text.encode()
         if hint.etag is None:
             try:
                 ctx.write_once(keys.VERSION_HINT, body)
@@ -1105,7 +1125,7 @@ def _write_hint(ctx: Context, version: int, hint: Hint) -> None:
         newest = load_publication(ctx).publication
         if newest is None:
             return
-        version = newest.version
+        published = newest
         refuse_foreign(ctx, newest, hint, look_ahead=False)
 
 

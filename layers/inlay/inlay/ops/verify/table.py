@@ -10,7 +10,8 @@ table that only this library wrote has no errors, whatever crashed in between.
 5. listing    one LIST of the table: every object that a retained version needs, with its size
 6. files      footers against entries, or every page (`depth`)
 7. markers    vectors and keys decoded
-8. the rest   objects that nothing needs, unknown objects, unfinished uploads
+8. the rest   commits by path upon what is published; objects that nothing needs, unknown objects,
+              unfinished uploads
 
 The listing comes after the pointer: what a writer adds meanwhile is younger than that read, and is not
 reported as an orphan.
@@ -28,6 +29,7 @@ from typing import Any
 
 from inlay.errors import (
     CorruptTable,
+    ForeignCommit,
     InvalidRequest,
     NewerFormat,
     TableNotFound,
@@ -62,6 +64,7 @@ from inlay.ops.context import Context
 from inlay.ops.maintain.expire import DAY_US, list_objects
 from inlay.ops.metadata.load import count_of, decode_segment, resolved, schemas_of
 from inlay.ops.metadata.lost_decision import gone_on
+from inlay.ops.metadata.publication import load_hint, load_publication, refuse_foreign
 from inlay.ops.read.compare_statistics import denied_rows
 from inlay.parquet.check import (
     Problem,
@@ -529,6 +532,21 @@ class TableCheck:
 
     # -- 8 the rest ---------------------------------------------------------------------------
 
+    def published(self) -> None:
+        """Only what is wrong with it: how far it is behind is no fault."""
+        if keys.PUBLISHED_POINTER not in self.listed:
+            return
+        try:
+            publication = load_publication(self.ctx).publication
+            refuse_foreign(self.ctx, publication, load_hint(self.ctx), look_ahead=True)
+        except ForeignCommit as error:
+            self.findings.add("foreign_commit", self._relative(error.key), error.message)
+        except CorruptTable as error:
+            self.findings.add("publication_corrupt", keys.PUBLISHED_POINTER, error.message)
+
+    def _relative(self, key: str | None) -> str | None:
+        return None if key is None else key.removeprefix(self.ctx.key(""))
+
     def rest(self) -> tuple[dict[str, Tally], tuple[str, ...], int]:
         unknown = [k for k in self.listed if classify(k) is ObjectKind.UNKNOWN]
         if unknown:
@@ -672,6 +690,7 @@ def _walk(ctx: Context, depth: str, max_versions: int) -> tuple[Verified, str | 
         walk.files(pages=depth == "pages")
         walk.marker_objects()
     walk.until_they_expire()
+    walk.published()
     orphans, unknown, unknown_count = walk.rest()
     needed = walk.reachable
     report = _report(
