@@ -30,10 +30,10 @@ class Shown:
         return table(self._facts())
 
     def _facts(self) -> Iterable[tuple[str, Any]]:
-        for each in fields(self):  # type: ignore[arg-type]  # a dataclass is what this is mixed into
-            value = getattr(self, each.name)
-            if each.default is MISSING or value != each.default:
-                yield each.name, value
+        for member in fields(self):  # type: ignore[arg-type]  # a dataclass is what this is mixed into
+            value = getattr(self, member.name)
+            if member.default is MISSING or value != member.default:
+                yield member.name, value
 
 
 def table(facts: Iterable[tuple[str, Any]]) -> str:
@@ -51,30 +51,30 @@ def table(facts: Iterable[tuple[str, Any]]) -> str:
 def show_inspected() -> None:
     """Where IPython runs, tells it to show the tables of `inspect` as HTML, unless somebody has said how
     tables of Arrow are shown."""
-    found = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if found is None:
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is None:
         return
-    html = found.display_formatter.formatters["text/html"]
+    html = shell.display_formatter.formatters["text/html"]
     if ("pyarrow.lib", "Table") not in html.deferred_printers and not any(
         (kind.__module__, kind.__name__) == ("pyarrow.lib", "Table") for kind in html.type_printers
     ):
         html.for_type_by_name("pyarrow.lib", "Table", inspected)
 
 
-def inspected(found: pa.Table) -> str | None:
+def inspected(table: pa.Table) -> str | None:
     """A table of `inspect`, which is one whose columns all say what they are; None for others."""
-    docs = [(field.metadata or {}).get(b"doc", b"") for field in found.schema]
+    docs = [(field.metadata or {}).get(b"doc", b"") for field in table.schema]
     if not docs or b"" in docs:
         return None
     heads = "".join(
         f"<th title='{escape(doc.decode(), quote=True)}'>{escape(name.replace('_', ' '))}</th>"
-        for name, doc in zip(found.column_names, docs, strict=True)
+        for name, doc in zip(table.column_names, docs, strict=True)
     )
     rows = "".join(
         f"<tr>{''.join(f'<td>{escape(_text(value))}</td>' for value in row.values())}</tr>"
-        for row in found.slice(0, _MAX_ROWS).to_pylist()
+        for row in table.slice(0, _MAX_ROWS).to_pylist()
     )
-    more = found.num_rows - _MAX_ROWS
+    more = table.num_rows - _MAX_ROWS
     rows += f"<tr><td colspan='{len(docs)}'>… {more:,} more rows</td></tr>" if more > 0 else ""
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
 

@@ -74,16 +74,16 @@ def landing(
     with connected(table) as context:
         rows: list[dict[str, Any]] = [
             {
-                "state": each.state,
-                "kind": each.kind.value,
-                "landed": _time(each.modified_us),
-                "bytes": each.size,
-                "key": each.key,
-                "version_id": each.version_id,
-                "reason": each.reason,
+                "state": item.state,
+                "kind": item.kind.value,
+                "landed": _time(item.modified_us),
+                "bytes": item.size,
+                "key": item.key,
+                "version_id": item.version_id,
+                "reason": item.reason,
             }
-            for each in landed(context, load_pointer(context), prefix)
-            if state is None or each.state == state.value
+            for item in landed(context, load_pointer(context), prefix)
+            if state is None or item.state == state.value
         ]
     print_rows(
         rows,
@@ -177,8 +177,8 @@ def dlq(
         )
     with dead_letters.connected() as sqs:
         letters = list(dead_letters.read_letters(sqs, queue))
-        chosen = [each for each in letters if not ids or each.id in ids]
-        missing = set(ids or ()) - {each.id for each in letters}
+        chosen = [letter for letter in letters if not ids or letter.id in ids]
+        missing = set(ids or ()) - {letter.id for letter in letters}
         kept = letters
         try:
             if missing:
@@ -189,7 +189,7 @@ def dlq(
                     kept = [other for other in kept if other.id != letter.id]
         finally:
             dead_letters.release(sqs, queue, kept)
-    rows = [_shown(each, values=values and action is Action.SHOW) for each in chosen]
+    rows = [_shown(letter, values=values and action is Action.SHOW) for letter in chosen]
     if as_json or action is Action.SHOW:
         print_lines(rows)
     else:

@@ -111,33 +111,33 @@ def erase_status(
     if as_json:
         print_lines(
             {
-                **plain(each),
-                "opened": time_text(each.opened_us),
-                "open_days": round((now_us - each.opened_us) / _DAY_US, 2),
+                **plain(erasure),
+                "opened": time_text(erasure.opened_us),
+                "open_days": round((now_us - erasure.opened_us) / _DAY_US, 2),
             }
-            for each in open_
+            for erasure in open_
         )
         return
     out = console()
     out.print(f"{counted(len(open_), 'erasure')} under way")
-    for each in open_:
+    for erasure in open_:
         out.print()
         facts = {
-            "id": each.id,
-            "phase": each.phase,
-            "where": each.text or "forgotten: no file holds such a row",
-            "opened": f"{time_text(each.opened_us)}, version {each.opened_version}",
-            "open for": f"{(now_us - each.opened_us) / _DAY_US:.1f} days",
-            "so far": f"{counted(each.objects, 'object')} rewritten, "
-            f"{counted(each.rows, 'row')} removed",
+            "id": erasure.id,
+            "phase": erasure.phase,
+            "where": erasure.text or "forgotten: no file holds such a row",
+            "opened": f"{time_text(erasure.opened_us)}, version {erasure.opened_version}",
+            "open for": f"{(now_us - erasure.opened_us) / _DAY_US:.1f} days",
+            "so far": f"{counted(erasure.objects, 'object')} rewritten, "
+            f"{counted(erasure.rows, 'row')} removed",
         }
-        kinds = Counter(w.what for w in each.waiting)
+        kinds = Counter(w.what for w in erasure.waiting)
         if kinds:
             facts["waits for"] = ", ".join(f"{count:,} of {kind}" for kind, count in kinds.items())
         print_record(facts, as_json=False)
-        for w in each.waiting[:_WAITING_SHOWN]:
+        for w in erasure.waiting[:_WAITING_SHOWN]:
             out.print(f"  {w.what}  {w.name}: {w.reason}", markup=False, soft_wrap=True)
-        if (more := len(each.waiting) - _WAITING_SHOWN) > 0:
+        if (more := len(erasure.waiting) - _WAITING_SHOWN) > 0:
             out.print(f"  and {more:,} more: --json has all", markup=False)
 
 
@@ -291,14 +291,14 @@ def _sections(body: Mapping[str, Any], check: ReceiptCheck) -> list[_Section]:
         "check it": f"inlay erase-status TABLE --verify {body['id']} --where CONDITION "
         "--key-file HMAC.key --public-key PUBLIC.pem",
     }
-    left = tuple(check.named) or ("nothing that this receipt would have to name",)
+    stays = tuple(check.named) or ("nothing that this receipt would have to name",)
     problems = tuple(f"! {problem}" for problem in check.problems)
     return [
         _Section("What was asked", asked),
         _Section("When", when),
         _Section("What was looked at", looked),
         _Section("What went", went),
-        _Section("What is left, or out of reach, and why", {}, left),
+        _Section("What is left, or out of reach, and why", {}, stays),
         _Section("Who vouches for it, and how to check", proof, problems),
     ]
 

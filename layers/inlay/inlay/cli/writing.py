@@ -271,11 +271,11 @@ def ingest(
     with opened(table, ref=ref) as t:
         result = t.ingest(objects, adopt=adopt, **noted(message, metadata))
     if as_json:
-        outcomes = [_outcome(each) for each in result.outcomes]
+        outcomes = [_outcome(outcome) for outcome in result.outcomes]
         print_record({**write_record(result.write), "outcomes": outcomes}, as_json=True)
     else:
-        for each in result.outcomes:
-            facts = _outcome(each)
+        for outcome in result.outcomes:
+            facts = _outcome(outcome)
             if "listed_in" in facts:
                 records = counted(facts["refused"], "record")
                 note(f"{facts['object']}: {records} refused, listed in {facts['listed_in']}")
@@ -283,7 +283,9 @@ def ingest(
                 reason = facts.get("message")
                 note(f"{facts['object']}: {facts['outcome']}" + (f": {reason}" if reason else ""))
         print_write(result.write, as_json=False)
-    kinds = {each.error.kind for each in result.outcomes if each.state in ("rejected", "retry")}
+    kinds = {
+        outcome.error.kind for outcome in result.outcomes if outcome.state in ("rejected", "retry")
+    }
     if ErrorKind.INPUT in kinds or ErrorKind.PAGE in kinds:
         raise typer.Exit(2)
     if kinds:
@@ -357,22 +359,22 @@ def adopt(
     print_noted(facts, done.notes, as_json=as_json)
 
 
-def _outcome(each: SourceOutcome) -> dict[str, Any]:
+def _outcome(outcome: SourceOutcome) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        "object": each.source.location.uri,
-        "outcome": each.state,
+        "object": outcome.source.location.uri,
+        "outcome": outcome.state,
     }
-    match each.state:
+    match outcome.state:
         case "ingested":
-            listed = each.refused_key
-            left_out = {} if listed is None else {"refused": each.refused, "listed_in": listed}
-            return {**facts, "rows": each.rows, **left_out}
+            listed = outcome.refused_key
+            left_out = {} if listed is None else {"refused": outcome.refused, "listed_in": listed}
+            return {**facts, "rows": outcome.rows, **left_out}
         case "rejected" | "retry":
-            return {**facts, **each.error.fields()}
+            return {**facts, **outcome.error.fields()}
         case "duplicate" | "superseded" | "takenback" | "deferred":
             return facts
         case _:
-            assert_never(each)
+            assert_never(outcome)
 
 
 @verb(

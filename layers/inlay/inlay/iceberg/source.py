@@ -337,14 +337,14 @@ def _spec(body: Mapping[str, Any], schema: Schema) -> SourceSpec:
     identity: list[tuple[int, int]] = []
     decimals: list[int] = []
     reason = ""
-    for at, each in enumerate(listed):
-        name, text = str(each["name"]), str(each["transform"])
+    for at, listed_field in enumerate(listed):
+        name, text = str(listed_field["name"]), str(listed_field["transform"])
         if text == "void":
             continue
-        if "source-id" not in each:
+        if "source-id" not in listed_field:
             reason = f"partition field {name!r} is of several columns"
             continue
-        source = int(each["source-id"])
+        source = int(listed_field["source-id"])
         column = columns.get(source)
         if text == "identity":
             identity.append((at, source))
@@ -367,7 +367,7 @@ def _spec(body: Mapping[str, Any], schema: Schema) -> SourceSpec:
         kept.append((at, transform, column.type))
     if len(fields) > MAX_FIELDS:
         reason = f"a spec has more than {MAX_FIELDS} fields"
-    partitioned = any(each["transform"] != "void" for each in listed)
+    partitioned = any(listed_field["transform"] != "void" for listed_field in listed)
     usable = not reason
     return SourceSpec(
         int(body["spec-id"]),
@@ -384,10 +384,10 @@ def _spec(body: Mapping[str, Any], schema: Schema) -> SourceSpec:
 def _mapped(bodies: Any, depth: int) -> Iterator[tuple[int, tuple[str, ...]]]:
     if depth > MAX_DEPTH:
         raise CorruptTable("Iceberg's name mapping is nested too deeply")
-    for each in bodies:
-        if each.get("field-id") is not None:
-            yield int(each["field-id"]), tuple(str(n) for n in each["names"])
-        yield from _mapped(each.get("fields") or (), depth + 1)
+    for body in bodies:
+        if body.get("field-id") is not None:
+            yield int(body["field-id"]), tuple(str(n) for n in body["names"])
+        yield from _mapped(body.get("fields") or (), depth + 1)
 
 
 # -- manifests ------------------------------------------------------------------------------------

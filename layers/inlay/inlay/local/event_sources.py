@@ -163,24 +163,24 @@ class EventSources:
     def _settle(
         self, attached: Attached, batch: Sequence[MessageTypeDef], failed: set[str]
     ) -> None:
-        for some in _in_tens([each for each in batch if each["MessageId"] not in failed]):
+        for some in _in_tens([message for message in batch if message["MessageId"] not in failed]):
             self.sqs.delete_message_batch(
                 QueueUrl=attached.queue_url,
                 Entries=[
-                    {"Id": str(at), "ReceiptHandle": each["ReceiptHandle"]}
-                    for at, each in enumerate(some)
+                    {"Id": str(at), "ReceiptHandle": message["ReceiptHandle"]}
+                    for at, message in enumerate(some)
                 ],
             )
-        for some in _in_tens([each for each in batch if each["MessageId"] in failed]):
+        for some in _in_tens([message for message in batch if message["MessageId"] in failed]):
             self.sqs.change_message_visibility_batch(
                 QueueUrl=attached.queue_url,
                 Entries=[
                     {
                         "Id": str(at),
-                        "ReceiptHandle": each["ReceiptHandle"],
+                        "ReceiptHandle": message["ReceiptHandle"],
                         "VisibilityTimeout": round(self.retry_seconds),
                     }
-                    for at, each in enumerate(some)
+                    for at, message in enumerate(some)
                 ],
             )
 
@@ -205,8 +205,8 @@ class EventSources:
 
     def _keep_time(self) -> None:
         due = {
-            each: time.monotonic() + each.every_seconds / self.schedule_speed
-            for each in self.schedules
+            one: time.monotonic() + one.every_seconds / self.schedule_speed
+            for one in self.schedules
         }
         while not self._stopping.wait(max(0.0, min(due.values()) - time.monotonic())):
             for schedule, at in due.items():
@@ -227,7 +227,7 @@ class EventSources:
 
     def _run(self, target: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=target, name=f"event-source-{name}", daemon=True)
-        self._threads = [each for each in self._threads if each.is_alive()] + [thread]
+        self._threads = [running for running in self._threads if running.is_alive()] + [thread]
         thread.start()
 
 

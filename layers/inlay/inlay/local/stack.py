@@ -212,12 +212,12 @@ class LocalStack:
 
     def dead_letter_queues(self) -> list[str]:
         """The logical ids of the queues that dead letters wait in."""
-        urls = [each.dead_letters for each in self.template.queues if each.dead_letters]
+        urls = [queue.dead_letters for queue in self.template.queues if queue.dead_letters]
         return list(dict.fromkeys(urls))  # several queues may share one
 
     def dead_letters(self, queue: str) -> list[Letter]:
         """What waits in the dead letters of `queue` (a logical id); it stays there."""
-        named = next(each for each in self.template.queues if each.logical_id == queue)
+        named = next(known for known in self.template.queues if known.logical_id == queue)
         url = self.queue_url(named.dead_letters or queue)
         letters = list(read_letters(self.sqs, url, wait_seconds=0))
         release(self.sqs, url, letters)
@@ -271,7 +271,7 @@ class LocalStack:
 
     def _create_queues(self) -> None:
         # Dead letters first: a redrive policy names a queue that exists.
-        for queue in sorted(self.template.queues, key=lambda each: each.dead_letters is not None):
+        for queue in sorted(self.template.queues, key=lambda queue: queue.dead_letters is not None):
             self._queue_urls[queue.logical_id] = self.sqs.create_queue(
                 QueueName=queue.logical_id, Attributes=self._queue_attributes(queue)
             )["QueueUrl"]
@@ -321,19 +321,22 @@ class LocalStack:
     def _notify(self) -> None:
         configured: Any = [
             {
-                "QueueArn": self._queue_arn(each.queue),
-                "Events": list(each.events),
+                "QueueArn": self._queue_arn(notification.queue),
+                "Events": list(notification.events),
                 "Filter": {
                     "Key": {
                         "FilterRules": [
                             {"Name": name, "Value": value}
-                            for name, value in (("prefix", each.prefix), ("suffix", each.suffix))
+                            for name, value in (
+                                ("prefix", notification.prefix),
+                                ("suffix", notification.suffix),
+                            )
                             if value  # a rule that matches everything is refused
                         ]
                     }
                 },
             }
-            for each in self.template.bucket.notifications
+            for notification in self.template.bucket.notifications
         ]
         self.s3.put_bucket_notification_configuration(
             Bucket=self.bucket, NotificationConfiguration={"QueueConfigurations": configured}

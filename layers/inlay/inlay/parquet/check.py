@@ -81,11 +81,11 @@ def _footer_problems(objects: Objects, entry: DataFile, schema: Schema) -> Itera
     with reading(entry.key):
         metadata = parse_metadata(tail, file_size=entry.size)
         arrow = metadata.schema.to_arrow_schema()
-    found = (total_rows(metadata), metadata.num_row_groups)
-    if found != (entry.rows, entry.row_groups):
+    stated = (total_rows(metadata), metadata.num_row_groups)
+    if stated != (entry.rows, entry.row_groups):
         yield (
             "file_contradicts",
-            f"the footer says {found[0]} rows in {found[1]} row groups, the entry {entry.rows} in "
+            f"the footer says {stated[0]} rows in {stated[1]} row groups, the entry {entry.rows} in "
             f"{entry.row_groups}",
         )
     chunks = (
@@ -126,12 +126,12 @@ def check_pages(
                     judge.look(batch, columns_of(schema))
     except _DAMAGE as error:
         return [_problem(error, "file")]
-    found = [("statistics_wrong", what) for judge in judges for what in judge.verdict()]
+    problems = [("statistics_wrong", what) for judge in judges for what in judge.verdict()]
     if elsewhere:
-        found.append(("partition_wrong", f"{elsewhere} rows are not of its partition"))
+        problems.append(("partition_wrong", f"{elsewhere} rows are not of its partition"))
     if rows != entry.rows:
-        found.append(("file_contradicts", f"{rows} rows were read, the entry says {entry.rows}"))
-    return found
+        problems.append(("file_contradicts", f"{rows} rows were read, the entry says {entry.rows}"))
+    return problems
 
 
 def check_dictionaries(
@@ -141,12 +141,12 @@ def check_dictionaries(
     projection = Projection(schema=schema, columns=())
     try:
         opened = open_file(objects, FileTask(file=entry, schema=schema), projection, executor)
-        found = Counter(column for _, column in unused_entries(opened, executor))
+        unused = Counter(column for _, column in unused_entries(opened, executor))
     except _DAMAGE as error:
         return [("unused_entries", f"its dictionaries cannot be looked into: {error.message}")]
     return [
         ("unused_entries", f"in {n} row groups the dictionary of {column} has what no row has")
-        for column, n in found.items()
+        for column, n in unused.items()
     ]
 
 
@@ -161,12 +161,12 @@ def check_page_index(
             objects, FileTask(file=entry, schema=schema), projection, executor
         ).footer
         names = () if footer is None else false_indexes(footer, partial(fetch, source))
-        found = Counter(names)
+        columns = Counter(names)
     except _DAMAGE as error:
         return [_problem(error, "file")]
     return [
         ("page_index_wrong", f"in {n} row groups the page index of {column} is of other rows")
-        for column, n in found.items()
+        for column, n in columns.items()
     ]
 
 
@@ -239,7 +239,7 @@ def check_keys(objects: Objects, keys: Keys, schema: Schema) -> list[Problem]:
         list(loaded.columns), [str(field_id) for field_id in loaded.field_ids]
     )
     places = {field_id: (n,) for n, field_id in enumerate(loaded.field_ids)}
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for field_id, stats in keys.stats.items():
         kind = column_of(schema, field_id)[1]
         if stats.kind is not None and kind is not None:
@@ -247,8 +247,8 @@ def check_keys(objects: Objects, keys: Keys, schema: Schema) -> list[Problem]:
         judge = _Judge(field_id, stats, schema)
         judge.stats = ColumnStats(stats.lower, stats.upper, None, stats.exact, stats.has_nan)
         judge.look(batch, places)
-        found += [("marker_contradicts", what) for what in judge.verdict()]
-    return found
+        problems += [("marker_contradicts", what) for what in judge.verdict()]
+    return problems
 
 
 def _problem(error: InlayError, what: str) -> Problem:

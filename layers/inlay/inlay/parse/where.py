@@ -109,7 +109,7 @@ class ConstantFolder:
             case Call(function, (), at) if function in (*_MOMENTS, *_DAYS):
                 return self.time(function, at)
             case Call(_, arguments):
-                call = replace(node, arguments=tuple(self.fold(each) for each in arguments))
+                call = replace(node, arguments=tuple(self.fold(argument) for argument in arguments))
                 return _truncated(call)
             case Calculation(_, left, right):
                 return self.calculation(replace(node, left=self.fold(left), right=self.fold(right)))

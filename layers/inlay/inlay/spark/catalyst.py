@@ -49,8 +49,8 @@ class Catalyst:
         from pyspark.sql import functions as f
 
         row = self._spark.range(1).select(*(f.lit(v).alias(f"a{n}") for n, v in enumerate(values)))
-        found = items(row._jdf.queryExecution().analyzed().projectList())
-        return self.seq([alias.child() for alias in found])
+        expressions = items(row._jdf.queryExecution().analyzed().projectList())
+        return self.seq([alias.child() for alias in expressions])
 
     def seq(self, values: Sequence[Any]) -> Any:
         return to_seq(self._spark, values)
@@ -125,13 +125,13 @@ def fields_of(node: Any) -> dict[str, Any]:
     return {node.productElementName(n): node.productElement(n) for n in range(node.productArity())}
 
 
-def items(found: Any) -> list[Any]:
-    return [found.apply(n) for n in range(found.length())]
+def items(sequence: Any) -> list[Any]:
+    return [sequence.apply(n) for n in range(sequence.length())]
 
 
-def entries(found: Any) -> dict[str, Any]:
+def entries(mapping: Any) -> dict[str, Any]:
     """A Scala map from text."""
-    return {pair._1(): pair._2() for pair in items(found.toSeq())}
+    return {pair._1(): pair._2() for pair in items(mapping.toSeq())}
 
 
 def value_of(option: Any) -> Any:
@@ -169,9 +169,11 @@ def resolved(frame: DataFrame, columns: Sequence[Column]) -> list[Any]:
     plan = plan_of(frame.select(*shown))
     if kind_of(plan) == "Project":
         output = plan_of(frame).outputSet()
-        found = [alias.child() for alias in items(plan.projectList())]
-        if len(found) == len(columns) and all(e.references().subsetOf(output) for e in found):
-            return found
+        expressions = [alias.child() for alias in items(plan.projectList())]
+        if len(expressions) == len(columns) and all(
+            e.references().subsetOf(output) for e in expressions
+        ):
+            return expressions
     raise InvalidRequest(
         "a condition or value is made of more than one row (an aggregate, a window, a generator)",
         next_step="Compute it in the source, or in a subquery",

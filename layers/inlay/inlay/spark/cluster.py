@@ -104,9 +104,9 @@ def cluster(
             next_step='Set compact.strategy to "sort" or "zorder", and compact.columns',
         )
     evidence = Evidence.of_snapshot(loaded.snapshot)
-    tasks, left = _worth_it(loaded, where, older_than, evidence)
+    tasks, others = _worth_it(loaded, where, older_than, evidence)
     slices = _slices(tasks, order, slice_bytes, evidence)
-    result = ClusterResult(version=loaded.snapshot.version, left=left)
+    result = ClusterResult(version=loaded.snapshot.version, left=others)
     if dry_run:
         return replace(
             result,
@@ -172,15 +172,15 @@ def _slices(
         known = 0 if low is None else order_key(low)
         return (str(group_key(task.file)), low is None, known, task.file.key)
 
-    found: list[list[FileTask]] = []
+    slices: list[list[FileTask]] = []
     size = slice_bytes
     for task in sorted(tasks, key=place):
         if size + task.file.size > slice_bytes:
-            found.append([])
+            slices.append([])
             size = 0
-        found[-1].append(task)
+        slices[-1].append(task)
         size += task.file.size
-    return found
+    return slices
 
 
 def _change(
@@ -245,11 +245,11 @@ def _rows(
         return _through_python(spark, uri, loaded, tasks)
     shape = _shape(schema, columns)
     ids = tuple(f.id for f in schema.fields if not columns or f.id in columns)
-    found = split(spark, uri, tasks, schema, ids, TRUE)
-    frames = native_frames(spark, uri, found, schema, ids, TRUE)
+    parts = split(spark, uri, tasks, schema, ids, TRUE)
+    frames = native_frames(spark, uri, parts, schema, ids, TRUE)
     rows = [frame.toDF(*shape.names) for frame in frames]
-    if found.rest or not rows:
-        rows.append(_through_python(spark, uri, loaded, found.rest, columns))
+    if parts.rest or not rows:
+        rows.append(_through_python(spark, uri, loaded, parts.rest, columns))
     return united(rows)
 
 

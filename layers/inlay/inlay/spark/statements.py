@@ -156,12 +156,12 @@ class _Statements:
                 next_step=f"Name a view of a table, or {FUNCTION}.`s3://bucket/tables/name`",
             )
         parts = items(plan.multipartIdentifier())
-        found = find_named(self._spark, self._catalyst, parts)
-        if found is None:
+        table = find_named(self._spark, self._catalyst, parts)
+        if table is None:
             if len(parts) == 1 and is_there(self._spark, parts):
                 self._refuse_query(parts[0])
             return None
-        return replace(found.to_write(), name=alias or found.name)
+        return replace(table.to_write(), name=alias or table.name)
 
     def _refuse_query(self, name: str) -> None:
         catalog = self._catalyst.session.sessionState().catalog()
@@ -217,8 +217,8 @@ class _Statements:
                 return self._metadata(parts) or node
             case "RelationTimeTravel" if kind_of(node.relation()) == "UnresolvedRelation":
                 parts = items(node.relation().multipartIdentifier())
-                found = find_named(self._spark, self._catalyst, parts)
-                return node if found is None else self._past(found, node)
+                table = find_named(self._spark, self._catalyst, parts)
+                return node if table is None else self._past(table, node)
             case _:  # the set of Spark's plans is open
                 return node
 
@@ -236,10 +236,10 @@ class _Statements:
             if not (cast.resolved() and cast.foldable()):
                 # `now() - INTERVAL 1 HOUR`: only the analyser makes an operation of times of it.
                 micros = functions.unix_micros(self._catalyst.column(cast))
-                found = self._spark.range(1).select(micros).first()[0]
-                if found is None:
+                micros_of_time = self._spark.range(1).select(micros).first()[0]
+                if micros_of_time is None:
                     raise InvalidRequest("TIMESTAMP AS OF has no time", next_step="Give one")
-                cast = self._catalyst.literal(EPOCH + timedelta(microseconds=found))
+                cast = self._catalyst.literal(EPOCH + timedelta(microseconds=micros_of_time))
             return self._read(named, {"as_of": cast})
         if version.isdigit():
             return self._read(named, {"version": self._catalyst.literal(int(version))})
@@ -319,8 +319,8 @@ class _Statements:
     def _clause(
         self, merge: Merge, kind: str, action: Any, source: DataFrame, schema: Schema
     ) -> Merge:
-        found = value_of(action.condition())
-        where = None if found is None else self._catalyst.column(found)
+        condition = value_of(action.condition())
+        where = None if condition is None else self._catalyst.column(condition)
         by_source = kind == "notMatchedBySourceActions"
         match kind_of(action):
             case "DeleteAction" if by_source:

@@ -230,16 +230,16 @@ class Tree:
         """
         folder_key = _folder_of(prefix)
         entries = []
-        for each in self.scan(folder_key):
-            key = folder_key + each.name
-            if each.name.startswith(HIDDEN) or not key.startswith(prefix) or not _is_text(key):
+        for child in self.scan(folder_key):
+            key = folder_key + child.name
+            if child.name.startswith(HIDDEN) or not key.startswith(prefix) or not _is_text(key):
                 continue
-            if each.is_dir(follow_symlinks=False):
-                entries.append(Entry(f"{key}/", each))
+            if child.is_dir(follow_symlinks=False):
+                entries.append(Entry(f"{key}/", child))
                 continue
             with typed(key):  # a link may lead to where nobody may look
-                if each.is_file():
-                    entries.append(Entry(key, each))
+                if child.is_file():
+                    entries.append(Entry(key, child))
         entries.sort(key=lambda entry: entry.key)
         return entries
 
@@ -319,11 +319,11 @@ class Staging:
         """None before the upload is whole and once it was completed or aborted."""
         try:
             with open_file(_MANIFEST, self.folder) as file:
-                found = json.load(file)
+                body = json.load(file)
         except FileNotFoundError:
             return None
         # By name: another version of the library may write more.
-        return Manifest(*(found[each.name] for each in fields(Manifest)))
+        return Manifest(*(body[member.name] for member in fields(Manifest)))
 
     def end(self) -> None:
         remove(_MANIFEST, self.folder)
@@ -338,13 +338,13 @@ class Staging:
         return Part(number, written)
 
     def parts(self) -> dict[int, rules.StagedPart]:
-        found = {}
+        parts_by_number = {}
         for name in os.listdir(self.folder):  # noqa: PTH208 - by descriptor
             there = facts(self.folder, name) if name.startswith(_PART) else None
             if there is not None:
                 number = int(name.removeprefix(_PART))
-                found[number] = rules.StagedPart(etag(there), there.st_size)
-        return found
+                parts_by_number[number] = rules.StagedPart(etag(there), there.st_size)
+        return parts_by_number
 
     def open_part(self, number: int) -> BinaryIO:
         return open_file(_part_name(number), self.folder)

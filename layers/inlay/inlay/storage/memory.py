@@ -147,12 +147,12 @@ class Bucket:
 
     def _take(self, key: str, version_id: str) -> Version | None:
         held = self.versions.get(key, [])
-        for at, found in enumerate(held):
-            if (found.id or NULL_VERSION) == version_id:
+        for at, version in enumerate(held):
+            if (version.id or NULL_VERSION) == version_id:
                 del held[at]
                 if self.keeper is not None:
-                    self.keeper.dropped(found)
-                return found
+                    self.keeper.dropped(version)
+                return version
         return None
 
     def tag(self, key: str, version: Version, tags: str) -> None:
@@ -170,8 +170,8 @@ class Bucket:
         at = bisect.bisect_left(self.keys, prefix)
         if after is not None:
             at = max(at, bisect.bisect_right(self.keys, after))
-        found = itertools.islice(self.keys, at, at + LIST_PAGE_KEYS)
-        return list(itertools.takewhile(lambda key: key.startswith(prefix), found))
+        page_keys = itertools.islice(self.keys, at, at + LIST_PAGE_KEYS)
+        return list(itertools.takewhile(lambda key: key.startswith(prefix), page_keys))
 
     def keys_from(self, prefix: str, first: str | None) -> Iterator[str]:
         """The keys under `prefix` from `first` on. Needs the lock while it runs."""
@@ -569,7 +569,9 @@ class MemoryStore:
                 for upload_id, upload in self._bucket.uploads.items()
                 if upload.key.startswith(prefix)
             ]
-        yield from sorted(uploads, key=lambda each: (each.key, each.started_us, each.upload_id))
+        yield from sorted(
+            uploads, key=lambda started: (started.key, started.started_us, started.upload_id)
+        )
 
     def _stage(self, key: str, upload_id: str, number: int, body: bytes) -> Part:
         part = Part(number, _md5(body))

@@ -246,15 +246,16 @@ def _page(root: ElementTree.Element) -> Mapping[str, Any]:
         "IsTruncated": _field(root, "IsTruncated") == "true",
         "Contents": [
             {
-                "Key": decode(_field(each, "Key")),
-                "Size": int(_field(each, "Size")),
-                "ETag": _field(each, "ETag"),
-                "LastModified": datetime.fromisoformat(_field(each, "LastModified")),
+                "Key": decode(_field(element, "Key")),
+                "Size": int(_field(element, "Size")),
+                "ETag": _field(element, "ETag"),
+                "LastModified": datetime.fromisoformat(_field(element, "LastModified")),
             }
-            for each in _children(root, "Contents")
+            for element in _children(root, "Contents")
         ],
         "CommonPrefixes": [
-            {"Prefix": decode(_field(each, "Prefix"))} for each in _children(root, "CommonPrefixes")
+            {"Prefix": decode(_field(element, "Prefix"))}
+            for element in _children(root, "CommonPrefixes")
         ],
     }
     if token := _field(root, "NextContinuationToken"):
@@ -264,7 +265,7 @@ def _page(root: ElementTree.Element) -> Mapping[str, Any]:
 
 def _children(parent: ElementTree.Element, name: str) -> Iterator[ElementTree.Element]:
     """The children of that name, in any namespace."""
-    return (each for each in parent if each.tag.rpartition("}")[2] == name)
+    return (element for element in parent if element.tag.rpartition("}")[2] == name)
 
 
 def _field(parent: ElementTree.Element, name: str) -> str:

@@ -179,7 +179,9 @@ class Transaction:
         """
         from inlay.table.operations import read_operations, run_operation
 
-        return [run_operation(self, each, open, files) for each in read_operations(operations)]
+        return [
+            run_operation(self, operation, open, files) for operation in read_operations(operations)
+        ]
 
     def __getattr__(self, name: str) -> Any:
         if name in _NOT_ALL_AT_ONCE:
@@ -363,7 +365,7 @@ def _shape(value: Any) -> str:
     if isinstance(value, str | int | float | bool | None):
         return repr(value)
     if isinstance(value, Sequence):
-        return f"{[_shape(each) for each in value]}"
+        return f"{[_shape(item) for item in value]}"
     return type(value).__name__
 
 
@@ -393,7 +395,7 @@ def snapshot(tables: Sequence[Table | str | os.PathLike[str]]) -> list[Table]:
         raise InvalidRequest("snapshot takes a list of tables", next_step="inlay.snapshot([a, b])")
     contexts = [t._ctx if isinstance(t, Table) else connect(t) for t in tables]
     loaded = load_together(contexts)
-    return [Table(ctx, each) for ctx, each in zip(contexts, loaded, strict=True)]
+    return [Table(ctx, table) for ctx, table in zip(contexts, loaded, strict=True)]
 
 
 __all__ = ["Transaction", "snapshot", "transaction"]

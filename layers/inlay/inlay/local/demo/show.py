@@ -126,18 +126,18 @@ def print_failed(console: Console, problem: str, hints: Sequence[str]) -> None:
 def print_summary(console: Console, played: Sequence[Played], seconds: float) -> None:
     # Fits 80 columns at scale 1.
     grid = _grid("v", "rows", "files", "req", "up", "down", "s")
-    for each in played:
+    for step in played:
         spent = ("·", "·", "·")
-        if each.cost is not None:
-            up, down = size_text(each.cost.bytes_up), size_text(each.cost.bytes_down)
-            spent = (f"{each.cost.total:,}", up, down)
+        if step.cost is not None:
+            up, down = size_text(step.cost.bytes_up), size_text(step.cost.bytes_down)
+            spent = (f"{step.cost.total:,}", up, down)
         grid.add_row(
-            each.step.title,
-            str(each.state.version),
-            f"{each.figures.rows:,}",
-            str(each.state.files),
+            step.step.title,
+            str(step.state.version),
+            f"{step.figures.rows:,}",
+            str(step.state.files),
             *spent,
-            f"{each.seconds:.1f}",
+            f"{step.seconds:.1f}",
         )
     console.print()
     console.print(grid)
@@ -155,12 +155,12 @@ def print_answers(console: Console, played: Sequence[Played]) -> None:
     if not names:
         return
     grid = _grid("Inlay rows", *names, "equal", "requests")
-    for each in played:
-        versions = {answer.version for answer in each.answers.values()} - {each.state.version}
+    for step in played:
+        versions = {answer.version for answer in step.answers.values()} - {step.state.version}
         equal = f"to version {min(versions)}" if versions else "yes"
-        rows = (f"{answer.figures.rows:,}" for answer in each.answers.values())
-        asked = "·" if each.publishing is None else f"{each.publishing.total:,}"
-        grid.add_row(each.step.title, f"{each.figures.rows:,}", *rows, equal, asked)
+        rows = (f"{answer.figures.rows:,}" for answer in step.answers.values())
+        asked = "·" if step.publishing is None else f"{step.publishing.total:,}"
+        grid.add_row(step.step.title, f"{step.figures.rows:,}", *rows, equal, asked)
     console.print("The same files as an Apache Iceberg table, and what publishing it asked S3 for:")
     console.print(grid)
     console.print(

@@ -103,11 +103,11 @@ def _check_count(replay: Replay) -> None:
 
 
 def _last_checkpoint(sources: Sources) -> int | None:
-    found = sources.find(LOG + _LAST, 64 * 1024, "the note of the last checkpoint")
-    if found is None:
+    note = sources.find(LOG + _LAST, 64 * 1024, "the note of the last checkpoint")
+    if note is None:
         return None
     try:
-        version = json.loads(found)["version"]
+        version = json.loads(note)["version"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None  # a hint only: the listing shows what there is
     return version if type(version) is int and 0 <= version < 10**20 else None
@@ -118,8 +118,8 @@ def _listed(sources: Sources, since: int | None) -> Iterator[str]:
     at = sources.source(sources.uri(LOG + "0"))
     prefix = at.key[:-1]
     after = None if since is None else f"{prefix}{since:020}"
-    found = at.store.list(prefix, start_after=after)
-    return (info.key.removeprefix(prefix) for info in found)
+    items = at.store.list(prefix, start_after=after)
+    return (info.key.removeprefix(prefix) for info in items)
 
 
 def _replay_checkpoint(replay: Replay, data: bytes, name: str) -> None:
@@ -142,20 +142,20 @@ def _replay_checkpoint(replay: Replay, data: bytes, name: str) -> None:
 
 def _action(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """A row of a checkpoint as the action it stands for: maps come as pairs."""
-    found = {name: value for name, value in row.items() if value is not None}
-    add = found.get("add")
+    members = {name: value for name, value in row.items() if value is not None}
+    add = members.get("add")
     if add is not None:
         if add.get("path") is None:
-            del found["add"]
+            del members["add"]
         else:
-            found["add"] = {**add, "partitionValues": dict(add.get("partitionValues") or ())}
-    if (found.get("sidecar") or {"path": ""})["path"] is None:
-        del found["sidecar"]
-    metadata = found.get("metaData")
+            members["add"] = {**add, "partitionValues": dict(add.get("partitionValues") or ())}
+    if (members.get("sidecar") or {"path": ""})["path"] is None:
+        del members["sidecar"]
+    metadata = members.get("metaData")
     if metadata is not None:
         configuration = dict(metadata.get("configuration") or ())
-        found["metaData"] = {**metadata, "configuration": configuration}
-    return found
+        members["metaData"] = {**metadata, "configuration": configuration}
+    return members
 
 
 def _foreign(sources: Sources, file: Added, table: DeltaTable) -> ForeignFile:

@@ -158,18 +158,18 @@ class Sources:
         elif "://" not in text and not text.startswith("file:/"):
             text = f"{self.root.scheme}://{self.root.bucket}/{joined(self.root.key, text)}"
         try:
-            found = named_location(text)
+            location = named_location(text)
         except InlayError:
             raise UnsupportedTable(
                 f"the source names {path[:200]!r}, which is not on {self.root.scheme}://"
             ) from None
-        steps = found.key.split("/")
-        if found.scheme != self.root.scheme or "." in steps or ".." in steps or not found.key:
+        steps = location.key.split("/")
+        if location.scheme != self.root.scheme or "." in steps or ".." in steps or not location.key:
             raise UnsupportedTable(
                 f"the source names {path[:200]!r}: not a plain path on {self.root.scheme}://",
                 next_step="A path has no steps such as '..', and is on the store of the table",
             )
-        return found.uri
+        return location.uri
 
     def source(self, uri: str, size: int | None = None) -> Source:
         """Raises `NotGranted` for what is outside the folders that were allowed."""
@@ -208,16 +208,16 @@ class Sources:
                 f"the deletion vectors of one object have more than {MAX_BLOB_BYTES} bytes", key=uri
             )
         bodies: list[tuple[int, bytes]] = []
-        for each in merged:
-            got = source.store.get(source.key, byte_range=each)
+        for span in merged:
+            got = source.store.get(source.key, byte_range=span)
             if not isinstance(got, Got):
                 raise ObjectGone(f"{uri}, which the source table needs, no longer exists", key=uri)
-            bodies.append((each.start, got.body))
-        found = []
+            bodies.append((span.start, got.body))
+        blobs = []
         for at, length in places:
             start, body = next(b for b in reversed(bodies) if b[0] <= at)
-            found.append(body[at - start : at - start + length])
-        return found
+            blobs.append(body[at - start : at - start + length])
+        return blobs
 
     def _whole(self, got: Got | Missing, uri: str, limit: int, what: str) -> bytes:
         if isinstance(got, Missing):

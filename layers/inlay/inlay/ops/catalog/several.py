@@ -58,29 +58,29 @@ def commit_tables(contexts: Sequence[Context], requests: Sequence[CommitRequest]
                 table=ctx.uri,
             )
     named = _name_of(requests)
-    found = [_part(ctx, each, named) for ctx, each in zip(contexts, requests, strict=True)]
-    shown = [part.ctx.uri for part, seen in found if seen is None]
-    if shown and len(shown) < len(found):
+    parts = [_part(ctx, request, named) for ctx, request in zip(contexts, requests, strict=True)]
+    shown = [part.ctx.uri for part, seen in parts if seen is None]
+    if shown and len(shown) < len(parts):
         raise InvalidRequest(
             f"{shown[0]} has its snapshot of this commit, and another table has not",
             next_step="Nothing was committed. Commit it under other ids of snapshots",
             table=shown[0],
         )
     with of_late_files():
-        done = commit_parts([part for part, _ in found], named)
-    for (part, seen), result in zip(found, done, strict=True):
+        done = commit_parts([part for part, _ in parts], named)
+    for (part, seen), result in zip(parts, done, strict=True):
         with suppress(NotPublished):  # the next load publishes it
             published_after(part.ctx, result.loaded, seen)
 
 
 def _name_of(requests: Sequence[CommitRequest]) -> Request | None:
     """One name in the ledgers of all tables; None where a client gives none of theirs."""
-    names = [name_of(each) for each in requests]
-    texts = sorted(each.text for each in names if each is not None)
+    names = [name_of(request) for request in requests]
+    texts = sorted(name.text for name in names if name is not None)
     if len(texts) < len(names):
         return None
     # As with one table: a key that is used again for something else is refused.
-    keyed = [each for each in requests if each.snapshot_id is None]
+    keyed = [request for request in requests if request.snapshot_id is None]
     asked = json.dumps([[r.requirements, r.updates] for r in requests], sort_keys=True)
     return Request.named(" ".join(texts), asked if keyed else None)
 

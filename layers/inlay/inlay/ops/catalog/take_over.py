@@ -71,17 +71,17 @@ def take_over(ctx: Context) -> PublishResult:
 def _theirs(ctx: Context, published: int) -> Mapping[int, Mapping[str, Any]]:
     """The metadata that another engine wrote, by number: from the one after what is published on, and what
     the hint names."""
-    found: dict[int, Mapping[str, Any]] = {}
+    metadata_of: dict[int, Mapping[str, Any]] = {}
     number = published + 1
     while (metadata := foreign_metadata(ctx, number)) is not None:
-        found[number] = metadata
+        metadata_of[number] = metadata
         number += 1
     hint = load_hint(ctx).version
-    if hint is not None and hint > published and hint not in found:
+    if hint is not None and hint > published and hint not in metadata_of:
         metadata = foreign_metadata(ctx, hint)
         if metadata is not None:
-            found[hint] = metadata
-    return found
+            metadata_of[hint] = metadata
+    return metadata_of
 
 
 def _remove(ctx: Context, theirs: Mapping[int, object]) -> None:
@@ -114,16 +114,16 @@ def _request(before: Mapping[str, Any], after: Mapping[str, Any]) -> CommitReque
         ("sort-orders", "order-id", "default-sort-order-id", "sort-order"),
     ):
         if after[current] != before[current]:
-            [chosen] = (each for each in after[listed] if each[key] == after[current])
+            [chosen] = (item for item in after[listed] if item[key] == after[current])
             setting = "set-current-schema" if one == "schema" else f"set-default-{one}"
             updates.append({"action": f"add-{one}", one: chosen})
             updates.append({"action": setting, f"{one}-id": -1})
     updates += _of_properties(before["properties"], after["properties"])
-    known = {each["snapshot-id"] for each in before["snapshots"]}
+    known = {snapshot["snapshot-id"] for snapshot in before["snapshots"]}
     updates += (
-        {"action": "add-snapshot", "snapshot": each}
-        for each in after["snapshots"]
-        if each["snapshot-id"] not in known
+        {"action": "add-snapshot", "snapshot": snapshot}
+        for snapshot in after["snapshots"]
+        if snapshot["snapshot-id"] not in known
     )
     refs = after.get("refs") or {MAIN: {"snapshot-id": after["current-snapshot-id"]}}
     for name, ref in refs.items():

@@ -354,7 +354,7 @@ def conditions_of_keys(
     rows: dict[str, list[_Key]] = {}
     for erasure_id, row in zip(named, _physical_rows(schema, keys), strict=True):
         rows.setdefault(erasure_id, []).append(row)
-    return {erasure_id: _any_key(found) for erasure_id, found in rows.items()}
+    return {erasure_id: _any_key(keys_of_one) for erasure_id, keys_of_one in rows.items()}
 
 
 # (field, type, value) of each column of a key.
@@ -448,11 +448,11 @@ def advance_erasures(
     limits = ResourceLimits(deadline, memory_bytes)
     runs: list[Run] = []
     foreign: list[str] = []
-    left = 0
+    waiting_files = 0
     for own, loaded in contents_to_clean(ctx, main):
         if any(run.commits for run in runs) and budget.is_over(ctx):
             rest = with_entries(own, loaded).state
-            left += len(plan_erased(rest, frozenset(f.key for f in rest.files())))
+            waiting_files += len(plan_erased(rest, frozenset(f.key for f in rest.files())))
             continue
         try:
             before = with_entries(own, loaded)
@@ -477,7 +477,7 @@ def advance_erasures(
         removed_rows=sum(d.removed_rows for d in done),
         input_bytes=sum(d.read_bytes for d in done),
         written_bytes=sum(d.written_bytes for d in done),
-        left=left + sum(r.left for r in runs),
+        left=waiting_files + sum(r.left for r in runs),
         skipped=sum(r.skipped for r in runs),
         failures=failures,
         foreign=tuple(foreign),
@@ -521,8 +521,8 @@ def waive_landed(
     loaded = with_entries(ctx, load_pointer(ctx))
     prefix = landing_prefix(ctx.root) if landing is None else landing
     asked = [e for e in loaded.snapshot.erasures if e.phase == REWRITE and e.predicate is not None]
-    found = check_landing(ctx, loaded, asked, prefix) if asked and prefix else {}
-    waiting = [e for e in asked if any(w.name == key for w in found[e.id].waiting)]
+    landings = check_landing(ctx, loaded, asked, prefix) if asked and prefix else {}
+    waiting = [e for e in asked if any(w.name == key for w in landings[e.id].waiting)]
     if not waiting:
         raise InvalidRequest(
             f"no open erasure waits for the landed object {key!r}",
@@ -586,7 +586,7 @@ def _waiting(
 ) -> dict[str, list[Waiting]]:
     """What each open erasure waits for: every content and the landing zone are looked at once for all."""
     erasures = loaded.snapshot.erasures
-    found: dict[str, list[Waiting]] = {e.id: [] for e in erasures}
+    waiting: dict[str, list[Waiting]] = {e.id: [] for e in erasures}
     for erasure in erasures:
         match erasure.phase:
             case "rewrite":
@@ -595,11 +595,11 @@ def _waiting(
                 reason = "readers of old versions may still be running"
             case "sweep":
                 reason = "writers from before may still be running"
-        found[erasure.id].append(Waiting("time", "collect_garbage", reason))
+        waiting[erasure.id].append(Waiting("time", "collect_garbage", reason))
     held = legal_holds(loaded.snapshot)
     rewriting = [e for e in erasures if e.phase == REWRITE]
-    for name, each in each_content(ctx, loaded):
-        unclean = unclean_files(each.state, erasures)
+    for name, content in each_content(ctx, loaded):
+        unclean = unclean_files(content.state, erasures)
         for erasure in erasures:
             is_first = erasure.phase == REWRITE
             if is_first and name in held:
@@ -607,19 +607,19 @@ def _waiting(
             reason = "it has to be rewritten" if is_first else _LATE_DELETE
             for key in unclean[erasure.id]:
                 why = failures.get(key, reason + ref_suffix(name))
-                found[erasure.id].append(Waiting("file", key, why))
+                waiting[erasure.id].append(Waiting("file", key, why))
     for erasure in rewriting:
         for name in held:
-            found[erasure.id].append(Waiting("hold", name, "a legal hold keeps old versions"))
+            waiting[erasure.id].append(Waiting("hold", name, "a legal hold keeps old versions"))
     landed = check_landing(ctx, loaded, rewriting, prefix) if rewriting and prefix else {}
     for erasure_id, landing in landed.items():
-        waits = found[erasure_id]
+        waits = waiting[erasure_id]
         waits += landing.waiting
         for version in (*landing.ingested, *landing.dead):
             waits.append(Waiting("landing", version.key, "collect_garbage has to delete it"))
         for upload in landing.uploads:
             waits.append(Waiting("landing", upload.key, "collect_garbage has to abort the upload"))
-    return found
+    return waiting
 
 
 _LATE_DELETE = "a delete committed since has to be applied"

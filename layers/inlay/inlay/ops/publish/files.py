@@ -122,8 +122,10 @@ class _Retired:
         ids = (field.id for schema in snapshot.schemas for _, field in schema.walk())
         return _Retired(snapshot.last_field_id, frozenset(ids))
 
-    def __contains__(self, found: object) -> bool:
-        return isinstance(found, int) and 1 <= found <= self.last and found not in self.used
+    def __contains__(self, field_id: object) -> bool:
+        return (
+            isinstance(field_id, int) and 1 <= field_id <= self.last and field_id not in self.used
+        )
 
 
 def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: _Retired) -> Verdict:
@@ -166,7 +168,7 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile, retired: _Retired)
         # Iceberg Java writes `_row_id` when it compacts; readers prefer it to the row ids that the
         # publication gives.
         ids = (element.get(Element.FIELD_ID) for element in footer.schema)
-        if any(isinstance(each, int) and each >= RESERVED_IDS for each in ids):
+        if any(isinstance(field_id, int) and field_id >= RESERVED_IDS for field_id in ids):
             why = "has row ids of the table it comes from"
         else:
             why = "lacks the table's field ids"
@@ -199,28 +201,28 @@ def _wrong_layouts(footer: Footer, recorded: Schema, current: Schema) -> str:
 def _table_paths(elements: Sequence[Mapping[int, object]]) -> dict[int, tuple[str, ...]]:
     """By element of a footer's schema its path in the table's: without the repeated groups of lists and
     maps, whose fields are `element`, `key` and `value`."""
-    found: dict[int, tuple[str, ...]] = {}
+    paths: dict[int, tuple[str, ...]] = {}
     # For each group that the next element may be in: how many of its fields are to come, its path, its
     # first field and their number where it is repeated.
     groups: list[tuple[int, tuple[str, ...], int, int]] = [(len(elements), (), 0, 0)]
     for at, element in enumerate(elements[1:], 1):
         while not groups[-1][0]:
             groups.pop()
-        left, path, first, siblings = groups.pop()
-        groups.append((left - 1, path, first, siblings))
+        remaining, path, first, siblings = groups.pop()
+        groups.append((remaining - 1, path, first, siblings))
         count = element.get(Element.CHILDREN, 0)
         name = element[Element.NAME]
         assert isinstance(count, int) and isinstance(name, bytes)
         if element.get(Element.REPETITION) == 2:
-            found[at] = path
+            paths[at] = path
             groups.append((count, path, at + 1, count))
             continue
         word = name.decode("utf-8", "surrogateescape")
         if siblings:
             word = "element" if siblings == 1 else "key" if at == first else "value"
-        found[at] = (*path, word)
-        groups.append((count, found[at], 0, 0))
-    return found
+        paths[at] = (*path, word)
+        groups.append((count, paths[at], 0, 0))
+    return paths
 
 
 _PLAIN_INTS = (None, 15, 16, 17, 18, Converted.UINT_8, Converted.UINT_16)
@@ -314,15 +316,15 @@ def puffin_sizes(ctx: Context, markers: Iterable[Marker]) -> Mapping[str, int]:
         if len(blobs) != 1:
             return {}
         named = {(b.offset, b.length, b.data_file) for b in blobs}
-        found: dict[str, int] = {}
+        sizes_by_id: dict[str, int] = {}
         for marker in of_object:
             body = marker.body
             assert isinstance(body, Vector) and marker.file is not None
             if (body.offset, body.length, ctx.location(marker.file)) in named:
-                found[marker.id] = got.size
-        return found
+                sizes_by_id[marker.id] = got.size
+        return sizes_by_id
 
     sizes: dict[str, int] = {}
-    for found in ctx.map(look, by_object.items()):
-        sizes |= found
+    for of_object_sizes in ctx.map(look, by_object.items()):
+        sizes |= of_object_sizes
     return sizes

@@ -77,7 +77,7 @@ def parse_order(order_by: str | Sequence[str], schema: Schema) -> tuple[OrderKey
     NULLS FIRST or NULLS LAST. Raises `InvalidRequest`."""
     if isinstance(order_by, str):
         texts = [order_by] if schema.column(order_by) else list(listed_names(order_by))
-    elif isinstance(order_by, Sequence) and all(isinstance(each, str) for each in order_by):
+    elif isinstance(order_by, Sequence) and all(isinstance(name, str) for name in order_by):
         texts = list(order_by)
     else:
         raise InvalidRequest(
@@ -210,8 +210,10 @@ def _promised_rows(
     narrowed = [_under(bound.of(n), tasks[n]) for n in picked]
     opened = (replace(file, task=task) for file, task in zip(files, narrowed, strict=True))
     ordinals = {task.file.key: n for n, task in enumerate(tasks)}
-    each = max(1, ahead.parallel // max(1, len(files)))
-    for task, batches in read_opened(opened, projection, executor, ahead=ahead, connections=each):
+    connections = max(1, ahead.parallel // max(1, len(files)))
+    for task, batches in read_opened(
+        opened, projection, executor, ahead=ahead, connections=connections
+    ):
         best.add(ordinals[task.file.key], batches)
     return best if best.rows is not None and best.rows.num_rows == limit else None
 
@@ -231,10 +233,10 @@ class _Bound:
         spans: Iterable[tuple[ColumnStats, int, int]], limit: int, order: Sequence[OrderKey]
     ) -> _Bound | None:
         """By bounds of files or pages, their rows, and the ordinals of their tasks."""
-        found = promised(spans, limit, descending=order[0].descending)
-        if found is None:
+        bound = promised(spans, limit, descending=order[0].descending)
+        if bound is None:
             return None
-        value, last = found
+        value, last = bound
         # Another key may put rows of a later task first.
         return _Bound(order[0], value, last if len(order) == 1 else sys.maxsize)
 
@@ -280,9 +282,9 @@ def _waves(
             unknown.append(n)
         else:
             known.append((column.null_count != 0, order_key(bound), n))
-    known.sort(key=lambda each: each[1], reverse=key.descending)
+    known.sort(key=lambda item: item[1], reverse=key.descending)
     if key.nulls_first:
-        known.sort(key=lambda each: not each[0])
+        known.sort(key=lambda item: not item[0])
     ranked = [*(n for _, _, n in known), *unknown]
     rows = first = 0
     while rows < limit and first < len(ranked):
@@ -398,10 +400,10 @@ def _completed(
             replace(
                 tasks[n],
                 markers=(),
-                only=(Marker(id="", body=Rows(tuple(found)), file=tasks[n].file.key),),
+                only=(Marker(id="", body=Rows(tuple(rows_of)), file=tasks[n].file.key),),
                 predicate=TRUE,
             )
-            for n, found in of_task.items()
+            for n, rows_of in of_task.items()
         ]
         as_read = pa.Table.from_batches(
             list(read_tasks(objects, picked, rest, executor, ahead=ahead)), schema=rest.result

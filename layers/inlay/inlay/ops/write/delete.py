@@ -238,19 +238,19 @@ def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[M
         raise SchemaMismatch(f"the keys name a column twice: {keys.column_names}", table=ctx.uri)
     fields: list[tuple[Field, Primitive]] = []
     for name in keys.column_names:
-        found = schema.column(name)
-        if found is None or not isinstance(found.type, Primitive):
+        column = schema.column(name)
+        if column is None or not isinstance(column.type, Primitive):
             raise SchemaMismatch(
                 f"the keys have a column {name!r}, which is not a primitive column of this table",
                 next_step=schema.other_case(name) or f"The columns are: {', '.join(schema.names)}",
                 table=ctx.uri,
             )
-        fields.append((found, found.type))
+        fields.append((column, column.type))
     if not fields:
         raise SchemaMismatch("the keys have no columns", table=ctx.uri)
     # As rows are taken: a key that a cast would change would delete rows that nobody named.
     columns = Schema(
-        schema.id, tuple(replace(found, nullable=True, default=None) for found, _ in fields)
+        schema.id, tuple(replace(column, nullable=True, default=None) for column, _ in fields)
     )
     try:
         Declared.of(loaded.snapshot, columns).check_meaning(keys.schema)
@@ -266,13 +266,13 @@ def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[M
     if not distinct:
         return
     if len(distinct) == len(fields) == 1 and distinct[0].num_rows <= INLINE_KEYS:
-        [(found, kind)] = fields
+        [(column, kind)] = fields
         values = {to_physical(v, kind) for v in distinct[0].column(0)}
-        listed = In(found.id, kind, tuple(v for v in values if v is not None))
+        listed = In(column.id, kind, tuple(v for v in values if v is not None))
         if not kind.is_float and stored_bytes(listed) <= MAX_PREDICATE_BYTES:
             yield marker_of(ctx, loaded, listed)
             return
-    ids = tuple(found.id for found, _ in fields)
+    ids = tuple(column.id for column, _ in fields)
     for part in distinct:
         part = part.sort_by([(place, "ascending") for place in range(part.num_columns)])
         # Objects that stay within the bound even if nothing compresses.
@@ -320,14 +320,14 @@ def _write_keys(
 def _differences(schema: pa.Schema) -> dict[str, str]:
     """The columns of sorted distinct keys that are stored by their differences: numbers and times, and the
     texts that come first. For others a dictionary is smaller. 100,000 keys of lineitem take a third."""
-    found = {}
+    values = {}
     for place, column in enumerate(schema):
         kind = column.type
         if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
-            found[column.name] = "DELTA_BINARY_PACKED"
+            values[column.name] = "DELTA_BINARY_PACKED"
         elif place == 0 and (pa.types.is_string(kind) or pa.types.is_binary(kind)):
-            found[column.name] = "DELTA_BYTE_ARRAY"
-    return found
+            values[column.name] = "DELTA_BYTE_ARRAY"
+    return values
 
 
 def _commit_markers(

@@ -181,10 +181,10 @@ def _compare(values: pa.Array, op: Operator, literal: Literal) -> pa.Array:
         scalar = scalar.cast(values.type)
     except pa.ArrowInvalid:
         return _compare_beyond(values, op, isinstance(literal.value, int) and literal.value > 0)
-    found = COMPARE[op](values, scalar)
+    flags = COMPARE[op](values, scalar)
     if literal.type.is_float and op in (">", ">="):
-        return pc.or_kleene(found, pc.is_nan(values))
-    return found
+        return pc.or_kleene(flags, pc.is_nan(values))
+    return flags
 
 
 def _compare_beyond(values: pa.Array, op: str, above: bool) -> pa.Array:
@@ -211,32 +211,32 @@ def _compare_with_nan(values: pa.Array, op: Operator) -> pa.Array:
 
 def _in(values: pa.Array, node: In) -> pa.Array:
     numbers = node.values[:-1] if is_nan(node.values[-1]) else node.values  # NaN sorts last
-    found = pc.is_in(values, _value_set(node.type, numbers, values.type))
+    flags = pc.is_in(values, _value_set(node.type, numbers, values.type))
     if node.type.is_float:
         if 0.0 in numbers:
-            found = pc.or_(found, pc.equal(values, to_scalar(0.0, values.type)))
+            flags = pc.or_(flags, pc.equal(values, to_scalar(0.0, values.type)))
         if len(numbers) < len(node.values):
-            found = pc.or_(found, pc.is_nan(values))
-    return _for_values(values, found)
+            flags = pc.or_(flags, pc.is_nan(values))
+    return _for_values(values, flags)
 
 
 @lru_cache(maxsize=8)
-def _value_set(kind: Primitive, values: tuple[object, ...], wanted: pa.DataType) -> pa.Array:
+def _value_set(kind: Primitive, values: tuple[object, ...], target: pa.DataType) -> pa.Array:
     """Kept between the batches of a scan: a long list costs more to convert than to look up."""
-    return cast_or_null(to_arrow_array(kind, values), wanted).drop_null()  # type: ignore[arg-type]
+    return cast_or_null(to_arrow_array(kind, values), target).drop_null()  # type: ignore[arg-type]
 
 
-def cast_or_null(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+def cast_or_null(values: pa.Array, target: pa.DataType) -> pa.Array:
     """The values in another type; NULL for those out of its range (a finer timestamp unit)."""
     try:
-        return values.cast(wanted)
+        return values.cast(target)
     except pa.ArrowInvalid:
-        return pa.array([_cast(value, wanted) for value in values], wanted)
+        return pa.array([_cast(value, target) for value in values], target)
 
 
-def _cast(value: pa.Scalar, wanted: pa.DataType) -> pa.Scalar | None:
+def _cast(value: pa.Scalar, target: pa.DataType) -> pa.Scalar | None:
     try:
-        return value.cast(wanted)
+        return value.cast(target)
     except pa.ArrowInvalid:
         return None
 
@@ -263,7 +263,7 @@ def _like_by_regex(values: pa.Array, pattern: str) -> pa.Array:
     """RE2 matches nothing where a text is not UTF-8 (pyarrow does not check what files hold): those are
     compared one by one, each wrong byte as one character."""
     try:
-        found = pc.match_substring_regex(values, pattern=like_re2(pattern))
+        flags = pc.match_substring_regex(values, pattern=like_re2(pattern))
         values.validate(full=True)
     except pa.ArrowInvalid:  # or the pattern needs more memory than RE2 permits
         raw = values.cast(pa.large_binary()).to_pylist()
@@ -271,4 +271,4 @@ def _like_by_regex(values: pa.Array, pattern: str) -> pa.Array:
         return pa.array(
             [None if v is None else like_matches(pattern, v) for v in texts], pa.bool_()
         )
-    return found
+    return flags

@@ -86,15 +86,15 @@ def predicate_of(expression: pc.Expression, schema: Schema) -> Predicate:
     values: dict[int, pa.Scalar] = {}  # by the place in the stack of a call's options
     try:
         path: list[str] = []
-        left = 0
+        open_arguments = 0
         for kind, value in _PART.findall(text.partition("-- schema metadata --\n")[2]):
             match kind:
                 case "nested_field_ref":
-                    path, left = [], int(value)
+                    path, open_arguments = [], int(value)
                 case "field_ref":
                     path.append(value)
-                    left = max(left - 1, 0)
-                    if not left:
+                    open_arguments = max(open_arguments - 1, 0)
+                    if not open_arguments:
                         stack.append(_column(path, schema))
                         path = []
                 case "literal":
@@ -109,10 +109,10 @@ def predicate_of(expression: pc.Expression, schema: Schema) -> Predicate:
                     start = len(stack) - 1 - stack[::-1].index(value)
                     arguments = [part for part in stack[start + 1 :] if isinstance(part, _Part)]
                     stack[start:] = [_applied(value, arguments, options)]
-        [found] = stack
-        assert isinstance(found, _Part)
-        predicate = check_bounds(_condition(found))
-        same = found.built.equals(expression)
+        [read] = stack
+        assert isinstance(read, _Part)
+        predicate = check_bounds(_condition(read))
+        same = read.built.equals(expression)
     except InvalidPredicate:
         raise
     except (pa.ArrowException, InvalidRequest, LookupError, ValueError, TypeError, AssertionError):
@@ -173,10 +173,10 @@ def _applied(function: str, arguments: list[_Part], options: Any) -> _Part:
             return _Part(built[0].is_valid(), Not(IsNull(field_id)))
         case "is_null", [Field(id=field_id, type=kind)]:
             nan_too = options["nan_is_null"].as_py()
-            found: Predicate = IsNull(field_id)
+            predicate: Predicate = IsNull(field_id)
             if nan_too and isinstance(kind, Primitive) and kind.is_float:
-                found = Or((found, Comparison(field_id, "=", Literal(kind, float("nan")))))
-            return _Part(built[0].is_null(nan_is_null=nan_too), found)
+                predicate = Or((predicate, Comparison(field_id, "=", Literal(kind, float("nan")))))
+            return _Part(built[0].is_null(nan_is_null=nan_too), predicate)
         case "is_in", [Field() as field]:
             values = options["value_set"].values
             return _Part(built[0].isin(values), _among(field, values))
@@ -192,10 +192,10 @@ def _compared(field: Field, op: Operator, value: pa.Scalar) -> Predicate:
     if not value.is_valid:
         return Constant(None)
     kind, written = _written(field, value)
-    found = compare_with(field.id, kind, op, written)
+    compared = compare_with(field.id, kind, op, written)
     if kind.is_float and op in (">", ">="):  # which NaN is not in Arrow
-        return And((found, Comparison(field.id, "!=", Literal(kind, float("nan")))))
-    return found
+        return And((compared, Comparison(field.id, "!=", Literal(kind, float("nan")))))
+    return compared
 
 
 def _among(field: Field, values: pa.Array) -> Predicate:
@@ -205,12 +205,12 @@ def _among(field: Field, values: pa.Array) -> Predicate:
         raise _refused(
             "isin with a zero, of which Arrow tells +0.0 from -0.0,", "Write == 0.0 beside it"
         )
-    found: Predicate = Constant(False)
+    predicate: Predicate = Constant(False)
     if written:
-        found = is_in(field.id, written[0][0], [said for _, said in written])
+        predicate = is_in(field.id, written[0][0], [said for _, said in written])
     if values.null_count:
-        return Or((found, IsNull(field.id)))
-    return And((found, Not(IsNull(field.id))))
+        return Or((predicate, IsNull(field.id)))
+    return And((predicate, Not(IsNull(field.id))))
 
 
 def _written(field: Field, value: pa.Scalar) -> tuple[Primitive, Written]:

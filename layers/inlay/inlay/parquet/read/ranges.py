@@ -287,11 +287,11 @@ def _looked_at_again(source: Source) -> Source:
 def fetch_tail(source: Source, length: int, size: int) -> tuple[bytes, Source]:
     """The last `length` bytes of an object of `size` in one GET (all of a small object), and the
     source pinned to what they are of."""
-    wanted = size if size <= SMALL_OBJECT_BYTES else min(length, size)
-    wanted = max(wanted, 1)  # whatever an entry says: no file is empty
+    suffix = size if size <= SMALL_OBJECT_BYTES else min(length, size)
+    suffix = max(suffix, 1)  # whatever an entry says: no file is empty
     pin = {} if source.version_id is None else {"version_id": source.version_id}
     with source.asking():
-        got = source.store.get_suffix(source.key, wanted, **pin)
+        got = source.store.get_suffix(source.key, suffix, **pin)
     if isinstance(got, Missing):
         raise source.gone()
     if got.size != size:
@@ -458,12 +458,12 @@ class RangeFile(io.RawIOBase):
 
     def contents(self, places: Iterable[ByteRange]) -> Iterator[tuple[ByteRange, bytes]]:
         """Each place, ascending, with its bytes, near ones by one request; nothing of it is kept."""
-        wanted = sorted(places, key=_IN_ORDER)
+        in_order = sorted(places, key=_IN_ORDER)
         at = 0
-        for span in merge_ranges(wanted, most=None):
+        for span in merge_ranges(in_order, most=None):
             body = self.content(span)
-            while at < len(wanted) and wanted[at].end <= span.end:
-                place = wanted[at]
+            while at < len(in_order) and in_order[at].end <= span.end:
+                place = in_order[at]
                 yield place, body[place.start - span.start : place.end - span.start]
                 at += 1
 
@@ -625,8 +625,8 @@ class _Flight(Generic[T]):
         if not self.running:
             return True
         units = (unit, *(running.unit for running in self.running))
-        begun = sum(each.cost_bytes for each in units)
-        to_come = max(each.growth_bytes for each in units)
+        begun = sum(one.cost_bytes for one in units)
+        to_come = max(one.growth_bytes for one in units)
         return begun + to_come <= self.budget_bytes and self._has_room(unit.cost_bytes)
 
     def ready(self) -> Iterator[_Running[T]]:

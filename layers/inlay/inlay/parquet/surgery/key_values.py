@@ -128,20 +128,20 @@ def erased_pairs(
         key, raw = pair.get(KeyValue.KEY), pair.get(KeyValue.VALUE)
         if key in HUDI or (key == FASTPARQUET and plain) or names_any(key or b"", texts):
             continue
-        left = raw
+        kept = raw
         if key == GEO and raw:
-            left = _without_bounds(raw)
+            kept = _without_bounds(raw)
         elif key == PANDAS and raw:
-            left = _pandas(raw, texts, plain)
+            kept = _pandas(raw, texts, plain)
         elif raw and key in SCHEMAS:
             if _lists_values(raw) or names_any(raw, texts):
-                left = _without_metadata(raw, texts)
+                kept = _without_metadata(raw, texts)
         elif raw and names_any(raw, texts):
-            left = None
-        if left is raw:
+            kept = None
+        if kept is raw:
             yield pair
-        elif left is not None:
-            yield {**pair, KeyValue.VALUE: left}
+        elif kept is not None:
+            yield {**pair, KeyValue.VALUE: kept}
 
 
 def geo_pair(
@@ -187,9 +187,9 @@ def _without_names(parsed: Any) -> Any:
     """pandas' metadata without the names of columns."""
     columns = [*parsed["columns"], *parsed.get("column_indexes", ())]
     others = [{k: v for k, v in c.items() if k not in ("name", "field_name")} for c in columns]
-    left = {k: v for k, v in parsed.items() if k not in ("columns", "column_indexes")}
+    rest = {k: v for k, v in parsed.items() if k not in ("columns", "column_indexes")}
     index = [i for i in parsed.get("index_columns", ()) if not isinstance(i, str)]
-    return [left | {"index_columns": index}, others]
+    return [rest | {"index_columns": index}, others]
 
 
 def _dumped(node: Any) -> bytes:

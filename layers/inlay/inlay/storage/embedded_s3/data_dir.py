@@ -74,13 +74,13 @@ class DataDir:
     def _save_buckets(self) -> None:
         saved = {
             name: {
-                "created_us": each.created_us,
-                "region": each.region,
+                "created_us": bucket.created_us,
+                "region": bucket.region,
                 "versioning": self._s3.region.bucket(name).versioning,
-                "notifications": [asdict(rule) for rule in each.notifications],
-                "notifications_as_set": base64.b64encode(each.notifications_as_set).decode(),
+                "notifications": [asdict(rule) for rule in bucket.notifications],
+                "notifications_as_set": base64.b64encode(bucket.notifications_as_set).decode(),
             }
-            for name, each in self._s3.buckets.items()
+            for name, bucket in self._s3.buckets.items()
         }
         _write(self._path / _BUCKETS, json.dumps(saved, indent=1).encode())
 
@@ -88,16 +88,16 @@ class DataDir:
         region = self._s3.region
         known = self._path / _BUCKETS
         settings: Mapping[str, Any] = json.loads(known.read_bytes()) if known.exists() else {}
-        for name, each in settings.items():
-            region.bucket(name).versioning = each["versioning"]
+        for name, setting in settings.items():
+            region.bucket(name).versioning = setting["versioning"]
             self._s3.buckets[name] = Settings(
-                each["created_us"],
-                each["region"],
+                setting["created_us"],
+                setting["region"],
                 [
                     Rule(**{**rule, "events": tuple(rule["events"])})
-                    for rule in each["notifications"]
+                    for rule in setting["notifications"]
                 ],
-                base64.b64decode(each["notifications_as_set"]),
+                base64.b64decode(setting["notifications_as_set"]),
             )
         serial = 0
         unnumbered: dict[tuple[str, str], Path] = {}

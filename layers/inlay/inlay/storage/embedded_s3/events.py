@@ -33,31 +33,31 @@ class Rule:
 def parse_rules(tree: Element) -> list[Rule]:
     """The rules of a NotificationConfiguration."""
     rules = []
-    for each in tree:
-        kind = each.tag.rpartition("}")[2]
+    for element in tree:
+        kind = element.tag.rpartition("}")[2]
         if kind != "QueueConfiguration":
             words = f"The embedded S3 notifies queues only, not by a {kind}."
             raise S3Error(501, "NotImplemented", words)
-        key = child(each, "Filter", "S3Key")
+        key = child(element, "Filter", "S3Key")
         limits = {
             (text(rule, "Name") or "").lower(): text(rule, "Value") or ""
             for rule in (() if key is None else children(key, "FilterRule"))
         }
         if unknown := set(limits) - {"prefix", "suffix"}:
             raise S3Error(400, "InvalidArgument", f"filter rule name {unknown.pop()} is unknown")
-        events = tuple(each.text or "" for each in children(each, "Event"))
-        rules.append(Rule(text(each, "Queue") or "", events, **limits))
+        events = tuple(element.text or "" for element in children(element, "Event"))
+        rules.append(Rule(text(element, "Queue") or "", events, **limits))
     return rules
 
 
 def matching(rules: Iterable[Rule], name: str, key: str) -> Iterator[Rule]:
     """The rules that want event `name` (`ObjectCreated:Put`) of `key`."""
     for rule in rules:
-        wanted = any(
-            f"s3:{name}" == each or (each.endswith("*") and f"s3:{name}".startswith(each[:-1]))
-            for each in rule.events
+        matches = any(
+            f"s3:{name}" == event or (event.endswith("*") and f"s3:{name}".startswith(event[:-1]))
+            for event in rule.events
         )
-        if wanted and key.startswith(rule.prefix) and key.endswith(rule.suffix):
+        if matches and key.startswith(rule.prefix) and key.endswith(rule.suffix):
             yield rule
 
 
