@@ -10,6 +10,7 @@ import os
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -103,6 +104,16 @@ CSV_TEXT = st.text(alphabet='ab," \n\r\t', max_size=40)
 POSSESSIVE = st.sampled_from([b"", delimited.POSSESSIVE])
 
 
+@contextmanager
+def in_pieces(chunk: int, possessive: bytes) -> Iterator[None]:
+    """Texts are read in pieces of `chunk` bytes, and split with or without possessive quantifiers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delimited, "CHUNK", chunk)
+        patch.setattr(text_bytes, "CHUNK", chunk)
+        patch.setattr(delimited, "POSSESSIVE", possessive)
+        yield
+
+
 @settings(max_examples=400, deadline=None)
 @given(body=CSV_TEXT, mark=st.booleans(), chunk=st.integers(1, 9), possessive=POSSESSIVE)
 @example(body="\raaaaaaa,,\r\na", mark=False, chunk=3, possessive=b"")
@@ -120,10 +131,7 @@ def test_any_text_is_read_as_csv_or_refused(
             expected = None
     except csv.Error:
         expected = None
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delimited, "CHUNK", chunk)
-        patch.setattr(text_bytes, "CHUNK", chunk)
-        patch.setattr(delimited, "POSSESSIVE", possessive)
+    with in_pieces(chunk, possessive):
         try:
             schema = pa.schema([(name, pa.string()) for name in "xyz"])
             found = rows(path, schema)
@@ -152,10 +160,7 @@ def test_any_text_of_one_column_is_read_with_its_empty_lines(
         expected = [row[0] if row else "" for row in read]
     except csv.Error:
         expected = None
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delimited, "CHUNK", chunk)
-        patch.setattr(text_bytes, "CHUNK", chunk)
-        patch.setattr(delimited, "POSSESSIVE", possessive)
+    with in_pieces(chunk, possessive):
         try:
             found = rows(path, pa.schema([("x", pa.string())]))
         except UnreadableFile:

@@ -183,9 +183,10 @@ def test_a_child_of_a_child_does_too(table):
     assert in_fork(child)() == [1, 2, 3, 4, 5]
 
 
-def test_children_forked_while_threads_commit_lose_nothing(table):
+def check_children_lose_nothing(table: Table, parent: Committing) -> None:
+    """Children that are forked while threads of `parent` commit, and commit themselves."""
     children = []
-    with Committing(table) as parent:
+    with parent:
         for n in range(4):
 
             def child(n: int = n) -> int:
@@ -199,6 +200,10 @@ def test_children_forked_while_threads_commit_lose_nothing(table):
         assert [result() for result in children] == [2] * 4
     expected = [1, 2, 3, *parent.acknowledged, *range(100, 104), *range(200, 204)]
     assert ids_of(table.refresh()) == sorted(expected)
+
+
+def test_children_forked_while_threads_commit_lose_nothing(table):
+    check_children_lose_nothing(table, Committing(table))
 
 
 def test_parent_and_child_never_get_each_others_answers(s3_bucket):

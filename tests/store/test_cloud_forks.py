@@ -16,6 +16,7 @@ from tests.commit.test_forks import (
     HUNG_SECONDS,
     SCHEMA,
     Committing,
+    check_children_lose_nothing,
     ids_of,
     in_fork,
     pool_of_one,
@@ -55,20 +56,7 @@ def test_a_forked_child_and_its_child_read_and_write_with_the_table_they_inherit
 
 
 def test_children_forked_while_threads_commit_lose_nothing(table):
-    children = []
-    with Committing(table, 2) as parent:
-        for n in range(4):
-
-            def child(n: int = n) -> int:
-                inherited = table.append(rows(100 + n)).added_rows
-                opened = inlay.open(table.uri)
-                return inherited + opened.append(rows(200 + n)).added_rows
-
-            children.append(in_fork(child))
-            parent.wait(1)
-        assert [result() for result in children] == [2] * 4
-    expected = [1, 2, 3, *parent.acknowledged, *range(100, 104), *range(200, 204)]
-    assert ids_of(table.refresh()) == sorted(expected)
+    check_children_lose_nothing(table, Committing(table, 2))
 
 
 def test_parent_and_child_never_get_each_others_answers(cloud):
