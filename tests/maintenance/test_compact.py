@@ -209,8 +209,8 @@ def _after_the_first_unit(
     real = module.carry_out
     fired: list[int] = []
 
-    def interrupted(ctx, loaded, unit, layout):  # type: ignore[no-untyped-def]
-        done = real(ctx, loaded, unit, layout)
+    def interrupted(ctx, loaded, unit, target_bytes):  # type: ignore[no-untyped-def]
+        done = real(ctx, loaded, unit, target_bytes)
         if not fired:
             fired.append(1)
             change(unit)

@@ -20,7 +20,7 @@ MOST_NAMES = 60
 # Guests that still reach behind the door, by how many names of how many modules: these may only become
 # less.
 BEHIND = {
-    f"{PACKAGE}/spark": (166, 55),
+    f"{PACKAGE}/spark": (164, 54),
     "benchmarks": (49, 22),
 }
 

@@ -27,7 +27,6 @@ from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE
 from inlay.format.values import order_key
 from inlay.ops.commit.driver import Committed, commit
-from inlay.ops.data import layout_of
 from inlay.ops.maintain.compact import write_run
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_again
@@ -346,7 +345,6 @@ def _write_part(
     """Rows arrive in order: nothing is sorted here, and each file is written as its rows arrive."""
     ctx = connect(uri)
     schema = loaded.snapshot.schema
-    layout = replace(layout_of(loaded.snapshot), sort_by=())
     named = (batch.rename_columns(list(schema.names)) for batch in batches)
     rows = conformed(named, schema, schema, by_value=True)
-    yield from map(pickled_batch, write_run(ctx, loaded, rows, layout, run))
+    yield from map(pickled_batch, write_run(ctx, loaded, rows, run))

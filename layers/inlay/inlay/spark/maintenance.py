@@ -22,7 +22,6 @@ from inlay.engine import rewrite as rewrite_here
 from inlay.errors import ErrorKind, InlayError, RefNotFound
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Tier
-from inlay.ops.data import layout_of
 from inlay.ops.erase.request import contents_to_clean, is_dropped
 from inlay.ops.maintain.compact import carry_out, unit_bytes_for
 from inlay.ops.maintain.rewrite import (
@@ -47,7 +46,6 @@ from inlay.ops.maintain.units import (
 )
 from inlay.ops.metadata.load import LoadedTable, load_again
 from inlay.ops.metadata.memory import has_memory, memory_context
-from inlay.parquet.write.writer import Layout
 from inlay.plan.maintain.compaction import CompactionUnit, plan_compaction, worth_merging
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
@@ -99,16 +97,13 @@ def compact(
     takes a unit that needs more than `task_memory_bytes` of Python memory."""
     context_of(spark, "compact")
     ctx, loaded = _open(uri, progress)
-    layout = layout_of(loaded.snapshot)
-    if target_bytes is not None:
-        layout = replace(layout, target_file_bytes=target_bytes)
     plan = partial(
         plan_compaction,
         target_bytes=target_bytes,
         small_bytes=small_bytes,
         unit_bytes=unit_bytes_for(task_memory_bytes),
     )
-    waves = _Waves(spark, uri, partial(_carry_out_unit, layout=layout))
+    waves = _Waves(spark, uri, partial(_carry_out_unit, target_bytes=target_bytes))
     run = waves.run(ctx, loaded, "compact", lambda state, only: plan(state, only=only).units)
     drop_idle(ctx, run, "compact", metadata=worth_merging(run.loaded.snapshot))
     if ctx.branch is None and has_memory(run.loaded.snapshot):
@@ -285,9 +280,11 @@ def _on_executor(uri: str, carry_out: CarryOut, job: tuple[LoadedTable, Work]) -
         raise
 
 
-def _carry_out_unit(ctx: Context, loaded: LoadedTable, work: Work, *, layout: Layout) -> Done:
+def _carry_out_unit(
+    ctx: Context, loaded: LoadedTable, work: Work, *, target_bytes: int | None
+) -> Done:
     assert isinstance(work, CompactionUnit)
-    return carry_out(ctx, loaded, work, layout)
+    return carry_out(ctx, loaded, work, target_bytes)
 
 
 def _carry_out_file(ctx: Context, loaded: LoadedTable, work: Work, *, strategy: Strategy) -> Done:

@@ -33,7 +33,7 @@ from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import to_scalar
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Projection
-from inlay.parquet.write.writer import Layout, write_files
+from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Change, ClusterLeaves, Unit
 from inlay.plan.maintain.clustering import Order, deepest_overlap, order_of, would_part
 from inlay.plan.maintain.compaction import (
@@ -228,16 +228,12 @@ def compact(
     if dry_run:
         whole = plan(loaded.state, max_bytes=max_bytes)
         return CompactResult(version=loaded.snapshot.version, plan=whole)
-    layout = layout_of(loaded.snapshot)
-    if target_bytes is not None:
-        layout = replace(layout, target_file_bytes=target_bytes)
-
     run = run_units(
         ctx,
         loaded,
         operation="compact",
         plan=lambda state, only: plan(state, only=only).units,
-        perform=lambda now, unit: carry_out(ctx, now, unit, layout),
+        perform=lambda now, unit: carry_out(ctx, now, unit, target_bytes),
         idle=table_wide,
         budget=Budget(max_bytes=max_bytes, deadline=deadline, seconds=lambda work: work.seconds),
     )
@@ -278,7 +274,6 @@ def _left(ctx: Context, deadline: float | None) -> float | None:
 def repack(ctx: Context, loaded: LoadedTable, keys: Collection[str], *, max_bytes: int) -> Run:
     """Writes each of these files again as the table's types are stored today, without its deleted rows.
     Reads at most about `max_bytes`; what is left is in the result."""
-    layout = layout_of(loaded.snapshot)
 
     def plan(state: State, only: frozenset[str]) -> list[CompactionUnit]:
         tasks = live_tasks(state, [f for f in state.files() if f.key in keys], state.markers())
@@ -292,7 +287,7 @@ def repack(ctx: Context, loaded: LoadedTable, keys: Collection[str], *, max_byte
         with_entries(ctx, loaded),
         operation="compact",
         plan=plan,
-        perform=lambda now, unit: carry_out(ctx, now, unit, layout),
+        perform=partial(carry_out, ctx),
         idle=lambda state: (),
         budget=Budget(max_bytes=max_bytes),
     )
@@ -318,7 +313,9 @@ def unit_bytes_for(memory_bytes: int | None) -> int | None:
     return None if memory_bytes is None else memory_bytes // MEMORY_PER_BYTE
 
 
-def carry_out(ctx: Context, loaded: LoadedTable, unit: CompactionUnit, layout: Layout) -> Done:
+def carry_out(
+    ctx: Context, loaded: LoadedTable, unit: CompactionUnit, target_bytes: int | None = None
+) -> Done:
     """Writes the outputs of one unit of a plan made on `loaded`; another process may do this."""
     inputs = set(unit.inputs)
     entries = [f for f in loaded.state.files() if f.key in inputs]
@@ -328,7 +325,7 @@ def carry_out(ctx: Context, loaded: LoadedTable, unit: CompactionUnit, layout: L
             work = FileWork(tasks.get(unit.inputs[0]), entries[0])
             return carry_out_file(ctx, loaded, work)[1]
         case "pack":
-            order = None
+            order, sort_by = None, loaded.snapshot.sort_by
             clusters = {f.cluster for f in entries}
             cluster = clusters.pop() if len(clusters) == 1 else None
         case "cluster":
@@ -336,7 +333,7 @@ def carry_out(ctx: Context, loaded: LoadedTable, unit: CompactionUnit, layout: L
             if order is None:
                 raise ConcurrentChange("clustering was switched off meanwhile", table=ctx.uri)
             # The rows are in order across files: sorting within a file would undo a z-order.
-            layout = replace(layout, sort_by=() if order.interleaves else order.columns)
+            sort_by = () if order.interleaves else order.columns
             cluster = ctx.random.getrandbits(31)
     # In the order of the plan: neighbours by sort column stay neighbours.
     ordered = [tasks[key] for key in unit.inputs if key in tasks]
@@ -345,7 +342,7 @@ def carry_out(ctx: Context, loaded: LoadedTable, unit: CompactionUnit, layout: L
     rows = _Counted(read_tasks(ctx.objects, ordered, projection, ctx.executor))
     batches = rows if order is None else in_order(rows, order, schema)
     try:
-        outputs = tuple(write_run(ctx, loaded, batches, layout, cluster))
+        outputs = tuple(write_run(ctx, loaded, batches, cluster, sort_by, target_bytes))
     except InvalidRequest as error:
         raise error.about(key=_unwritable(ctx, ordered, projection)) from None
     return Done(
@@ -367,11 +364,15 @@ def write_run(
     ctx: Context,
     loaded: LoadedTable,
     batches: Iterable[pa.RecordBatch],
-    layout: Layout,
     run: int | None,
+    sort_by: tuple[int, ...] = (),
+    target_bytes: int | None = None,
 ) -> Iterator[DataFile]:
     """Files of rows that are in the table already, as one run of its clustering (None: none)."""
     target = target_of(ctx, loaded.date_us)
+    layout = replace(layout_of(loaded.snapshot), sort_by=sort_by)
+    if target_bytes is not None:
+        layout = replace(layout, target_file_bytes=target_bytes)
     for file in write_files(target, batches, loaded.snapshot.schema, layout):
         yield replace(file, sequence=loaded.snapshot.version, data_change=False, cluster=run)
 
