@@ -17,8 +17,10 @@ from inlay.plan.change import (
     Request,
     Unit,
 )
+from inlay.plan.commit.apply import without_duplicates
 from inlay.plan.commit.conflicts import _with_arrival
-from inlay.plan.metadata.state import LedgerSalt, next_salt, without_duplicates
+from inlay.plan.commit.draft import next_salt
+from inlay.plan.metadata.state import LedgerSalt
 
 
 def file(key: str, **options: object) -> DataFile:

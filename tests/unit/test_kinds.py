@@ -79,7 +79,7 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
     ),
     "RowUpdate": (
         "plan/change.py",
-        {"plan/commit/conflicts.py", "plan/commit/draft.py", "plan/metadata/state.py"},
+        {"plan/commit/apply.py", "plan/commit/conflicts.py", "plan/commit/draft.py"},
     ),
     "TableUpdate": ("plan/change.py", {"plan/commit/conflicts.py", "plan/commit/draft.py"}),
     "Requirement": ("plan/change.py", {"plan/commit/conflicts.py"}),

@@ -1,5 +1,7 @@
 """What a process pays before its first row: the modules it imports."""
 
+import gc
+import importlib
 import os
 import subprocess
 import sys
@@ -14,8 +16,10 @@ import inlay
 from inlay.cli.inspecting import arrow_types
 from inlay.format.leaf_types import LEAF_TYPES, LeafName
 from inlay.format.schema import Primitive
+from inlay.lazy import import_now
 from inlay.local.s3server import EmbeddedAws
 from inlay.parquet.arrow.types import arrow_primitive
+from inlay.table import LazyModule
 
 PROGRAM = """
 import sys
@@ -64,12 +68,16 @@ NEITHER = [
     "ops.verify",
 ]
 NEITHER += ["parquet.arrow.calculate", "parquet.surgery"]
+COMMITTING = ["ops.commit", "plan.change", "plan.commit"]
 
 
 @pytest.mark.parametrize(
     ("verb", "others"),
     [
-        ('table.scan(where="id > 1").to_arrow()', ["ops.read.top_n", "ops.write", "parquet.write"]),
+        (
+            'table.scan(where="id > 1").to_arrow()',
+            [*COMMITTING, "ops.read.top_n", "ops.write", "parquet.write"],
+        ),
         ('table.append(pa.table({"id": [1]}))', ["ops.read.scan", "parse"]),
     ],
     ids=["scan", "append"],
@@ -78,6 +86,36 @@ def test_a_process_that_only_reads_or_appends_imports_nothing_else(tmp_path, ver
     inlay.create(tmp_path / "t", pa.schema([("id", pa.int64())]))
     program = ONE_VERB.format(verb=verb, rooms=[*NEITHER, *others])
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "t")], check=True)
+
+
+MODULE = """
+import gc
+assert gc.isenabled() is {}
+raise ImportError("not yet")
+"""
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_nothing_is_collected_while_a_module_is_imported(collects, tmp_path, monkeypatch):
+    """Afterwards it is as before, also where the import fails."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "made_to_fail.py").write_text(MODULE.format(False))
+    try:
+        if not collects:
+            gc.disable()
+        with pytest.raises(ImportError, match="not yet"):
+            import_now("made_to_fail")
+        assert gc.isenabled() is collects
+        (tmp_path / "made_to_fail.py").write_text("value = 5")
+        importlib.invalidate_caches()
+        assert (
+            import_now("made_to_fail") is import_now("made_to_fail") is sys.modules["made_to_fail"]
+        )
+        assert LazyModule("made_to_fail").value == 5
+        assert gc.isenabled() is collects
+    finally:
+        gc.enable()
+        sys.modules.pop("made_to_fail", None)
 
 
 # What asks only metadata: in the library, and as commands.

@@ -12,8 +12,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from inlay.lazy import import_now
 
 __version__ = "0.9.0"  # the one place; pyproject.toml reads it
 
@@ -94,9 +95,9 @@ def __getattr__(name: str) -> Any:
     """The public names are imported when first used: a function that imports one operation does not pay
     for the others at its cold start."""
     if name == "errors":
-        return import_module("inlay.errors")
+        return import_now("inlay.errors")
     if name in __all__:
-        return getattr(import_module(_HOMES.get(name, "inlay.table")), name)
+        return getattr(import_now(_HOMES.get(name, "inlay.table")), name)
     raise AttributeError(f"module 'inlay' has no attribute {name!r}")
 
 

@@ -11,8 +11,9 @@ A name is imported when it is first used: the cold start of a function loads wha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from inlay.lazy import import_now
 
 if TYPE_CHECKING:
     from inlay.exact_json import InexactJson as InexactJson
@@ -153,7 +154,7 @@ NAMES: Mapping[str, str] = {
 
 def __getattr__(name: str) -> Any:
     if name in NAMES:
-        return getattr(import_module(NAMES[name]), name)
+        return getattr(import_now(NAMES[name]), name)
     raise AttributeError(f"module 'inlay.engine' has no attribute {name!r}")
 
 

@@ -30,7 +30,6 @@ from inlay.ops.metadata.load import (
 from inlay.ops.read.compare_statistics import check_key
 from inlay.parquet.read.reader import read_positions
 from inlay.plan.change import (
-    THIS_VERSION,
     AddFiles,
     AddMarkers,
     Change,
@@ -53,7 +52,15 @@ from inlay.plan.merge import (
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.compared import uncompared
 from inlay.plan.pruning.prune import lacks_columns_of
-from inlay.plan.refs import MAIN, MERGE, check_name, is_retained, ref_records, ref_view
+from inlay.plan.refs import (
+    MAIN,
+    MERGE,
+    THIS_VERSION,
+    check_name,
+    is_retained,
+    ref_records,
+    ref_view,
+)
 from inlay.plan.scan import FileTask
 
 

@@ -25,16 +25,15 @@ from inlay.format.snapshot import (
     Note,
     PartitionField,
     Ref,
-    Segment,
     Snapshot,
 )
+from inlay.plan.answers import AlreadyApplied as AlreadyApplied
+from inlay.plan.answers import Conflict as Conflict
+from inlay.plan.answers import NeedSegments as NeedSegments
+from inlay.plan.answers import RequestRefused as RequestRefused
+from inlay.plan.answers import SegmentKind as SegmentKind
 from inlay.plan.positions import PositionMap
 from inlay.plan.schema_evolution import Evolution
-
-# In a planned ref: the version of the commit that will write it.
-THIS_VERSION = -1
-# What a segment holds: entries of one tier, or references to such segments.
-SegmentKind = Literal["files", "markers", "ledger", "nodes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -510,23 +509,6 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class NeedSegments:
-    """The plan depends on the content of these segments: load them and plan again."""
-
-    files: tuple[Segment, ...] = ()
-    markers: tuple[Segment, ...] = ()
-    ledger: tuple[Segment, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AlreadyApplied:
-    """Everything requested was applied before; `version` applied it, if the ledger has it."""
-
-    version: int | None
-    duplicates: frozenset[bytes] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
 class Unchanged:
     """Nothing to commit."""
 
@@ -534,28 +516,10 @@ class Unchanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
-    """Cannot be applied to this base. `gone` names files that were read or marked and are no longer live:
-    plan again for the files that replaced them."""
-
-    reason: str
-    gone: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
 class Stale:
     """Holds objects that GC may delete: they must be uploaded again."""
 
     boundary_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class RequestRefused:
-    """The request can never be applied: too old for the ledger, or its id was used with another body, or
-    rows that it adds are in the table (`twice`)."""
-
-    reason: str
-    kind: Literal["too_old", "reused", "twice"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest
 from inlay.format.entry import Marker, Where
@@ -26,9 +26,14 @@ from inlay.format.snapshot import (
     content_of,
     with_content,
 )
-from inlay.plan.change import THIS_VERSION, Conflict, SetRefs
+from inlay.plan.answers import Conflict
 from inlay.plan.pruning.prune import for_content, may_match
 
+if TYPE_CHECKING:
+    from inlay.plan.change import SetRefs
+
+# In a planned ref: the version of the commit that will write it.
+THIS_VERSION = -1
 MAIN = "main"
 # The operation that merges a branch. Not "merge": in the history that is a merge of rows by key.
 MERGE = "merge_branch"

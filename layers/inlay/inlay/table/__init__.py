@@ -30,7 +30,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from html import escape
-from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from inlay import arguments
@@ -47,16 +47,8 @@ from inlay.format.keys import POINTER
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import DELETE_MODES, Properties, settings
 from inlay.format.snapshot import Note, Snapshot, make_note
+from inlay.lazy import import_now
 from inlay.ops import context as context_op
-from inlay.ops.commit.driver import (
-    Committed,
-    Skipped,
-    WriteResult,
-    commit,
-    current_base,
-    expect_committed,
-    write_result,
-)
 from inlay.ops.context import Context, Progress
 from inlay.ops.metadata.load import (
     LoadedTable,
@@ -71,7 +63,6 @@ from inlay.ops.metadata.load import (
     on_branch,
 )
 from inlay.ops.read.plan import load_plan
-from inlay.plan.change import Change, Request, SetProperties
 from inlay.plan.metadata.state import State
 from inlay.plan.refs import MAIN, past_view, ref_view
 from inlay.progress import reporter
@@ -83,13 +74,16 @@ from inlay.storage.wrapped import Usage
 class LazyModule:
     """Stands in for the module `name`, which the first access to an attribute imports."""
 
-    __slots__ = ("_name",)
+    __slots__ = ("_module", "_name")
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._module: ModuleType | None = None
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(import_module(self._name), attribute)
+        if self._module is None:
+            self._module = import_now(self._name)
+        return getattr(self._module, attribute)
 
 
 # Arrow and the operations are imported when first used: a process that only reads starts sooner, and one
@@ -99,6 +93,8 @@ if TYPE_CHECKING:
 
     from inlay import parse
     from inlay.ops.adopt import adopt as adopt_op
+    from inlay.ops.commit import driver as commit_op
+    from inlay.ops.commit.driver import Committed, Skipped, WriteResult
     from inlay.ops.copy import Copied
     from inlay.ops.drop import Dropped
     from inlay.ops.feed import Changes
@@ -121,6 +117,7 @@ if TYPE_CHECKING:
     from inlay.ops.write import upsert as upsert_op
     from inlay.parquet.arrow import declared
     from inlay.parse import Condition
+    from inlay.plan import change as change_plan
     from inlay.plan import change_records
     from inlay.table.inspect import Inspect
     from inlay.table.maintain import Maintain
@@ -142,7 +139,9 @@ else:
     ingest_op = LazyModule("inlay.ops.write.ingest")
     overwrite_op = LazyModule("inlay.ops.write.overwrite")
     update_op = LazyModule("inlay.ops.write.update")
+    change_plan = LazyModule("inlay.plan.change")
     change_records = LazyModule("inlay.plan.change_records")
+    commit_op = LazyModule("inlay.ops.commit.driver")
 
 # Values for `?`, in their order, or for `:name`.
 Params = Sequence[Any] | Mapping[str, Any] | None
@@ -485,7 +484,7 @@ class Table:
     def refresh(self) -> Table:
         """Move to the newest version, of the branch where one is open (one GET, on a branch two). Raises
         `TableReplaced` for another table's."""
-        self._loaded = current_base(self._ctx, self._loaded)
+        self._loaded = commit_op.current_base(self._ctx, self._loaded)
         self._at = self._tag = None
         return self
 
@@ -761,7 +760,7 @@ class Table:
         """
         data = self._rows(data)
         with self._writing("append", make_note(message, metadata)) as write:
-            request = Request.named(request_id, append_op.request_shape("append", data))
+            request = change_plan.Request.named(request_id, append_op.request_shape("append", data))
             write.outcome = append_op.append(write.ctx, data, base=self._loaded, request=request)
         return write.result
 
@@ -836,14 +835,16 @@ class Table:
             if request_id is not None:  # a million values as text are not made for nothing
                 body = f"keys:{table.schema}:{table.to_pydict()}"
             with self._writing("delete", note) as write:
-                request = Request.named(request_id, body)
+                request = change_plan.Request.named(request_id, body)
                 write.outcome = delete_op.delete_keys(
                     write.ctx, table, base=self._loaded, request=request
                 )
             return write.result
         condition = self._condition(where, params)
         predicate = condition.predicate
-        request = Request.named(request_id, f"{mode}:{file}:{_asked(condition, params)}")
+        request = change_plan.Request.named(
+            request_id, f"{mode}:{file}:{_asked(condition, params)}"
+        )
         _check_mode(mode, "erase")
         if condition.calculated is not None and mode in ("tombstone", "erase"):
             raise InvalidPredicate(
@@ -888,7 +889,9 @@ class Table:
         from inlay.ops.erase.request import conditions_of_keys, open_each
 
         body = f"erase keys:{keys.schema}:{keys.to_pydict()}:{ids and list(ids)}"
-        request = Request.named(self._ctx.new_id() if request_id is None else request_id, body)
+        request = change_plan.Request.named(
+            self._ctx.new_id() if request_id is None else request_id, body
+        )
         assert request is not None
         asked = conditions_of_keys(self.snapshot.schema, keys, request, ids)
 
@@ -921,7 +924,7 @@ class Table:
             values.check_used()
         body = f"{sorted(assignments.items())}:{_asked(condition, params)}"
         with self._writing("update", make_note(message, metadata)) as write:
-            request = Request.named(request_id, body)
+            request = change_plan.Request.named(request_id, body)
             write.outcome = update_op.update(
                 write.ctx, parsed, condition, mode=mode, base=self._loaded, request=request
             )
@@ -969,7 +972,7 @@ class Table:
             )
         columns = arguments.names(on, "on")
         data = self._rows(data)
-        request = Request.named(request_id, append_op.request_shape("upsert", data))
+        request = change_plan.Request.named(request_id, append_op.request_shape("upsert", data))
         with self._writing("upsert", make_note(message, metadata)) as write:
             write.outcome = upsert_op.upsert(
                 write.ctx,
@@ -1001,7 +1004,7 @@ class Table:
         """
         condition = self._condition(where, params)
         data = self._rows(data)
-        request = Request.named(
+        request = change_plan.Request.named(
             request_id, f"{append_op.request_shape('overwrite', data)}:{_asked(condition, params)}"
         )
         with self._writing("overwrite", make_note(message, metadata)) as write:
@@ -1063,7 +1066,9 @@ class Table:
             on=arguments.names(on, "on"),
             nulls=nulls,  # type: ignore[arg-type]  # checked there
         )
-        request = Request.named(request_id, append_op.request_shape("apply_changes", data))
+        request = change_plan.Request.named(
+            request_id, append_op.request_shape("apply_changes", data)
+        )
         with self._writing("apply_changes", make_note(message, metadata)) as write:
             done = changes_op.apply_changes(
                 write.ctx, data, rules, base=self._loaded, request=request
@@ -1121,7 +1126,7 @@ class Table:
             if primary_key is None
             else arguments.names(primary_key, "primary_key"),
         )
-        request = Request.named(request_id, str(evolution))
+        request = change_plan.Request.named(request_id, str(evolution))
         with self._writing("alter", make_note(message, metadata)) as write:
             write.outcome = keyed_op.alter(write.ctx, evolution, base=self._loaded, request=request)
         return write.result
@@ -1138,7 +1143,7 @@ class Table:
         not change."""
         listed = partition_by[0] if len(partition_by) == 1 else partition_by
         texts = arguments.names(listed, "partition_by")  # type: ignore[arg-type]
-        request = Request.named(request_id, f"partition:{texts}")
+        request = change_plan.Request.named(request_id, f"partition:{texts}")
         with self._writing("set_partitioning", make_note(message, metadata)) as write:
             write.outcome = create_op.set_partitioning(
                 write.ctx, texts, base=self._loaded, request=request
@@ -1171,10 +1176,11 @@ class Table:
         )
         checked |= {k: None for k, v in named.items() if v is None}
         check_named_columns(checked, self.snapshot.schema)
-        change = Change(operation="set_properties", updates=(SetProperties(checked),))
+        updates = (change_plan.SetProperties(checked),)
+        change = change_plan.Change(operation="set_properties", updates=updates)
         with self._writing("set_properties", make_note(message, metadata)) as write:
-            done = commit(write.ctx, change, base=self._loaded)
-            write.outcome = expect_committed(write.ctx, done)
+            done = commit_op.commit(write.ctx, change, base=self._loaded)
+            write.outcome = commit_op.expect_committed(write.ctx, done)
         return write.result
 
     def _main(self) -> LoadedTable:
@@ -1189,7 +1195,7 @@ class Table:
         """A commit that is about refs; a table in the past stays where it is."""
         before = self._ctx.usage
         outcome = run(self._with_note(note))
-        result = write_result(operation, outcome, self._ctx.usage - before)
+        result = commit_op.write_result(operation, outcome, self._ctx.usage - before)
         if self._at is None:
             self._move_on(outcome.loaded)
         return result
@@ -1297,7 +1303,9 @@ class Table:
             self._move_on()  # so that the next try uploads after the boundary that it knows then
             raise
         self._loaded = write.outcome.loaded
-        result = write.result = write_result(operation, write.outcome, self._ctx.usage - before)
+        result = write.result = commit_op.write_result(
+            operation, write.outcome, self._ctx.usage - before
+        )
         _LOG.info(
             "%s of %s: %s, version %d, rows added: %d, requests: %d",
             operation,

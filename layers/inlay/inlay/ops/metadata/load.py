@@ -44,7 +44,7 @@ from inlay.format.snapshot import (
 from inlay.format.transaction import PREPARED, Transaction, decode_prepared
 from inlay.ops.context import Context
 from inlay.ops.metadata.decision import find_decision
-from inlay.plan.change import NeedSegments, SegmentKind
+from inlay.plan.answers import NeedSegments, SegmentKind
 from inlay.plan.metadata.state import Contents, State, head_fault, open_tree, segment_fault
 from inlay.plan.pruning.prune import may_match, trusted_under
 from inlay.plan.refs import MAIN, held_versions, past_view, ref_view

@@ -37,11 +37,14 @@ from inlay.format.snapshot import (
 )
 from inlay.format.values import order_key
 from inlay.plan.change import (
+    AddFiles,
+    AddMarkers,
     AlreadyApplied,
     AlterSchema,
     Change,
     ClusterLeaves,
     Conflict,
+    DropMarkers,
     HandedOver,
     HandOver,
     NeedSegments,
@@ -49,11 +52,14 @@ from inlay.plan.change import (
     Outcome,
     PackMetadata,
     Proposal,
+    RemoveFiles,
     ReplaceFiles,
     RequestRefused,
     SetPartitioning,
     Stale,
+    TableUpdate,
     Unchanged,
+    Update,
 )
 from inlay.plan.commit.conflicts import needed, units_that_hold, validate
 from inlay.plan.commit.draft import Draft, always_commits
@@ -64,7 +70,6 @@ from inlay.plan.metadata.state import (
     ledger_records,
     live_entries,
     look_up,
-    without_duplicates,
 )
 from inlay.plan.pruning.partitions import has_partitioning
 from inlay.plan.pruning.prune import Evidence
@@ -429,3 +434,33 @@ def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:
 def _does_something_else(change: Change) -> bool:
     named = change.added or change.markers or change.removed or change.dropped
     return bool(change.request or named or any(map(always_commits, change.updates)))
+
+
+def without_duplicates(change: Change, known: frozenset[bytes]) -> Change:
+    if not known:
+        return change
+    tokens = {r.token for r in change.events if r.id in known}
+    dropped = {f.key for f in change.added if f.event in tokens}
+
+    def without(update: Update) -> Update:
+        if isinstance(update, TableUpdate):
+            return update
+        match update:
+            case AddFiles(files, sources_us):
+                return dataclasses.replace(
+                    update,
+                    files=tuple(f for f in files if f.key not in dropped),
+                    sources_us={k: us for k, us in sources_us.items() if k not in dropped},
+                )
+            case AddMarkers(markers):
+                return AddMarkers(tuple(m for m in markers if m.file not in dropped))
+            case RemoveFiles() | ReplaceFiles() | DropMarkers() | PackMetadata() | ClusterLeaves():
+                return update  # no event brings them
+            case _:
+                assert_never(update)
+
+    return dataclasses.replace(
+        change,
+        events=tuple(r for r in change.events if r.id not in known),
+        updates=tuple(map(without, change.updates)),
+    )

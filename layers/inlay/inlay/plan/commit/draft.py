@@ -65,6 +65,7 @@ from inlay.plan.change import (
 )
 from inlay.plan.commit.conflicts import is_restamp
 from inlay.plan.metadata.state import (
+    LedgerSalt,
     State,
     choose_stats_columns,
     count_totals,
@@ -72,7 +73,6 @@ from inlay.plan.metadata.state import (
     horizon,
     live_entries,
     mark_dead,
-    next_salt,
     open_tree,
 )
 from inlay.plan.pruning.partitions import repartitioned
@@ -597,3 +597,17 @@ def _stamped(entries: Iterable[E], version: int) -> tuple[E, ...]:
         entry if entry.sequence is not None else dataclasses.replace(entry, sequence=version)
         for entry in entries
     )
+
+
+def next_salt(base: Snapshot, change: Change, fresh: str) -> LedgerSalt | None:
+    """The salt from the commit of `change` on. The first request with a content introduces the first salt,
+    `ForgetContents` another."""
+    current = LedgerSalt.of(base.properties)
+    version = base.version + 1
+    forgets = bool(change.of(ForgetContents))
+    if current is not None:
+        return LedgerSalt(fresh, version, current.plain_before) if forgets else current
+    asked = (change.request, *change.events)
+    if forgets or any(r is not None and r.body is not None for r in asked):
+        return LedgerSalt(fresh, version, version)
+    return None

@@ -6,11 +6,10 @@ and live (dead ordinals left out), in commit order: segments oldest first, then 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyroaring import BitMap, FrozenBitMap
 
@@ -19,24 +18,10 @@ from inlay.format.file_entries import FileEntries
 from inlay.format.properties import LEDGER_SALT, Properties
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Content, HeadObject, Segment, Snapshot, Totals
-from inlay.plan.change import (
-    AddFiles,
-    AddMarkers,
-    AlreadyApplied,
-    Change,
-    ClusterLeaves,
-    DropMarkers,
-    ForgetContents,
-    NeedSegments,
-    PackMetadata,
-    RemoveFiles,
-    ReplaceFiles,
-    Request,
-    RequestRefused,
-    SegmentKind,
-    TableUpdate,
-    Update,
-)
+from inlay.plan.answers import AlreadyApplied, NeedSegments, RequestRefused, SegmentKind
+
+if TYPE_CHECKING:
+    from inlay.plan.change import Request
 
 
 def choose_stats_columns(
@@ -103,7 +88,7 @@ def look_up(
     return duplicates
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class LedgerSalt:
     """The salt of request digests, from version `since` on. Digests of versions before `plain_before` have
     none (a library without salts wrote them); those in between had one that is lost, and cannot be compared
@@ -133,20 +118,6 @@ class LedgerSalt:
 
     def digest(self, body: bytes) -> bytes:
         return blake2b(body, digest_size=BODY_BYTES, key=self.text.encode("ascii")).digest()
-
-
-def next_salt(base: Snapshot, change: Change, fresh: str) -> LedgerSalt | None:
-    """The salt from the commit of `change` on. The first request with a content introduces the first salt,
-    `ForgetContents` another."""
-    current = LedgerSalt.of(base.properties)
-    version = base.version + 1
-    forgets = bool(change.of(ForgetContents))
-    if current is not None:
-        return LedgerSalt(fresh, version, current.plain_before) if forgets else current
-    asked = (change.request, *change.events)
-    if forgets or any(r is not None and r.body is not None for r in asked):
-        return LedgerSalt(fresh, version, version)
-    return None
 
 
 def _is_same_content(snapshot: Snapshot, before: LedgerRecord, request: Request) -> bool:
@@ -202,36 +173,6 @@ def _applied(state: State, leaves: Sequence[Segment], ids: set[bytes]) -> dict[b
         entries = state.contents.ledger[leaf.id]
         records |= {r.id: resolved_record(leaf, r) for r in entries if r.id in ids}
     return records
-
-
-def without_duplicates(change: Change, known: frozenset[bytes]) -> Change:
-    if not known:
-        return change
-    tokens = {r.token for r in change.events if r.id in known}
-    dropped = {f.key for f in change.added if f.event in tokens}
-
-    def without(update: Update) -> Update:
-        if isinstance(update, TableUpdate):
-            return update
-        match update:
-            case AddFiles(files, sources_us):
-                return dataclasses.replace(
-                    update,
-                    files=tuple(f for f in files if f.key not in dropped),
-                    sources_us={k: us for k, us in sources_us.items() if k not in dropped},
-                )
-            case AddMarkers(markers):
-                return AddMarkers(tuple(m for m in markers if m.file not in dropped))
-            case RemoveFiles() | ReplaceFiles() | DropMarkers() | PackMetadata() | ClusterLeaves():
-                return update  # no event brings them
-            case _:
-                assert_never(update)
-
-    return dataclasses.replace(
-        change,
-        events=tuple(r for r in change.events if r.id not in known),
-        updates=tuple(map(without, change.updates)),
-    )
 
 
 Nodes = Mapping[str, tuple[Segment, ...]]
@@ -406,14 +347,14 @@ def live_entries(segment: Segment, entries: Sequence[E]) -> Iterator[tuple[int, 
             continue
         entry = entries[ordinal]
         known = entry.sequence is not None
-        yield ordinal, entry if known else dataclasses.replace(entry, sequence=sequence)
+        yield ordinal, entry if known else replace(entry, sequence=sequence)
 
 
 def resolved_record(leaf: Segment, record: LedgerRecord) -> LedgerRecord:
     """With the version and time it takes from its leaf."""
     if record.version is not None:
         return record
-    return dataclasses.replace(record, version=leaf.sequence, time_us=leaf.last_us)
+    return replace(record, version=leaf.sequence, time_us=leaf.last_us)
 
 
 def ledger_records(leaf: Segment, entries: tuple[LedgerRecord, ...]) -> Iterator[LedgerRecord]:

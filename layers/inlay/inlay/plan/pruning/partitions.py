@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from inlay.errors import CorruptTable
 from inlay.format.entry import ColumnStats, DataFile
@@ -29,7 +30,10 @@ from inlay.format.partition import (
 from inlay.format.schema import Field, Primitive, Schema, Value
 from inlay.format.snapshot import PartitionField, PartitionSpec, Snapshot
 from inlay.format.values import is_nan, order_key, widened
-from inlay.plan.change import Conflict, SetPartitioning
+from inlay.plan.answers import Conflict
+
+if TYPE_CHECKING:
+    from inlay.plan.change import SetPartitioning
 
 GroupKey = tuple[int, Partition]
 
