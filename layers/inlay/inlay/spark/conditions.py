@@ -111,6 +111,31 @@ def column_of(spark: Any, expression: Any) -> Column:
     return Column(expressions.column(expression))
 
 
+def column_named(spark: Any, name: str) -> Column:
+    """The column of this name, in Spark's notation: by one call. Of PySpark's functions and methods of
+    columns each asks the JVM ten times, to note from where it was called."""
+    return _by_functions(spark, "col", name)
+
+
+def column_as(spark: Any, text: str) -> Column:
+    """The column of this SQL, by one call."""
+    return _by_functions(spark, "expr", text)
+
+
+def _by_functions(spark: Any, function: str, text: str) -> Column:
+    from pyspark.sql.classic.column import Column
+
+    functions = java_class(spark, "org.apache.spark.sql.functions")
+    return Column(getattr(functions, function)(text))
+
+
+def renamed(column: Any, name: str) -> Column:
+    """The column by this name, by one call."""
+    from pyspark.sql.classic.column import Column
+
+    return Column(getattr(column._jc, "as")(name))
+
+
 def expression_of(spark: Any, column: Any) -> Any:
     """A Column as one of Spark's expressions, the names in it not yet resolved."""
     return spark._jsparkSession.expression(column._jc)

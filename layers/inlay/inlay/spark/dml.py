@@ -52,6 +52,8 @@ from inlay.spark.catalyst import Catalyst, ansi_cast, check_stored, items, kind_
 from inlay.spark.conditions import (
     attributes,
     check_names,
+    column_as,
+    column_named,
     column_of,
     default_of,
     expression_of,
@@ -60,6 +62,7 @@ from inlay.spark.conditions import (
     plan_of,
     projected,
     quoted,
+    renamed,
 )
 from inlay.spark.connect import at_ref, check_writable, connect, load_writable, without_entries
 from inlay.spark.context import to_seq
@@ -170,6 +173,12 @@ class _MergeSource:
         """The same rows and names, as columns of another side."""
         kept: Any = self.kept()
         return frame_of(kept.sparkSession, plan_of(kept).newInstance())
+
+    def release(self) -> None:
+        """Gives back the memory of the rows that are kept. Spark does so when Java's collector has found
+        that nobody needs them, and it has to look through them until then."""
+        if self._is_kept:
+            plan_of(self.frame).rdd().unpersist(False)
 
 
 class InlayTable(NamesTheWay):
@@ -289,7 +298,10 @@ class InlayTable(NamesTheWay):
                 return None
             return Planned(change, loaded)
 
-        outcome = commit_planned(ctx, loaded, plan, plans=MAX_PLANS)
+        try:
+            outcome = commit_planned(ctx, loaded, plan, plans=MAX_PLANS)
+        finally:
+            rows_of.release()
         return replace(
             result,
             committed=isinstance(outcome, Committed),
@@ -442,12 +454,12 @@ def _actions(
         on = f.expr(condition) if isinstance(condition, str) else condition
         # Columns are added to the joined rows only, so that they cannot clash with names of either side.
         rows = target.join(source.select("*", f.lit(True).alias(_SOURCE)), on, how)
-    has_target = f.col(FILE).isNotNull()
-    has_source = f.lit(False) if source is None else f.col(_SOURCE).isNotNull()
+    has_source = "false" if source is None else f"{_SOURCE} IS NOT NULL"
+    matched = column_as(spark, f"{FILE} IS NOT NULL AND {has_source}")
     of_kind: dict[tuple[bool, bool], tuple[Any, Any]] = {
-        (False, False): (rows, has_target & has_source),
-        (True, False): (source, ~has_target),
-        (False, True): (target, ~has_source),
+        (False, False): (rows, matched),
+        (True, False): (source, column_as(spark, f"{FILE} IS NULL")),
+        (False, True): (target, column_as(spark, f"NOT {has_source}")),
     }
     asked = spark_schema(schema)
     assigning = _Assigning(target, source, schema, strict)
@@ -461,18 +473,18 @@ def _actions(
     is_sole = len(clauses) == 1
     if strict and source is not None and not _only_deletes(clauses):
         # Whichever clause applies, two rows of the source for one of the table are one too many.
-        chosen = chosen.when(has_target & has_source, f.lit(len(clauses)))
+        chosen = chosen.when(matched, f.lit(len(clauses)))
         is_sole = False
-    which = expression_of(spark, chosen.otherwise(f.lit(None)).cast("int").alias(_CLAUSE))
+    which = expression_of(spark, renamed(chosen.otherwise(f.lit(None)).cast("int"), _CLAUSE))
     plan = plan_of(rows)
     plan = projected(spark, plan.output().appended(which), plan)
-    plan = filtered(spark, f.col(_CLAUSE).isNotNull(), plan)
-    is_clause = [f.col(_CLAUSE) == number for number in range(len(clauses))]
-    named = [f.col(name) for name in (_CLAUSE, FILE, POSITION)]
+    plan = filtered(spark, column_as(spark, f"{_CLAUSE} IS NOT NULL"), plan)
+    is_clause = [column_as(spark, f"{_CLAUSE} = {number}") for number in range(len(clauses))]
+    named = [column_named(spark, name) for name in (_CLAUSE, FILE, POSITION)]
     for place, field in enumerate(asked):
         ways = [given.get(field.name) for given in assigned]
         value = _by_clause(spark, ways, is_clause, field.dataType, is_sole)
-        named.append(value.alias(f"c{place}"))
+        named.append(renamed(value, f"c{place}"))
     columns = to_seq(spark, (expression_of(spark, column) for column in named))
     return frame_of(spark, projected(spark, columns, plan))
 
@@ -518,7 +530,8 @@ class _Assigning:
         if self._strict:
             for name, value in values.items():
                 check_stored(side.sparkSession, value.expression, self._asked[name].dataType, name)
-        return applies, {**others, **values}
+        missing = [name for name in self._schema.names if name not in values]
+        return applies, {**others(missing), **values}
 
     @cached_property
     def _alike(self) -> dict[str, _Value]:
@@ -534,18 +547,14 @@ class _Assigning:
             for (name, own), value in columns
         }
 
-    @cached_property
-    def _kept(self) -> dict[str, _Value]:
-        names = self._schema.names
+    def _kept(self, names: Sequence[str]) -> dict[str, _Value]:
         columns = attributes(self._target, names)
         return {name: _Value(value, True) for name, value in zip(names, columns, strict=True)}
 
-    @cached_property
-    def _defaults(self) -> dict[str, _Value]:
+    def _defaults(self, names: Sequence[str]) -> dict[str, _Value]:
         spark = self._target.sparkSession
-        defaults = {
-            f.name: default_of(f, self._asked[f.name].dataType) for f in self._schema.fields
-        }
+        fields = (field for field in self._schema.fields if field.name in names)
+        defaults = {f.name: default_of(f, self._asked[f.name].dataType) for f in fields}
         return {name: _Value(expression_of(spark, value)) for name, value in defaults.items()}
 
 

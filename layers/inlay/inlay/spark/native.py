@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import operator
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
@@ -32,6 +34,7 @@ from inlay.plan.scan import FileTask
 from inlay.spark.conditions import (
     attribute,
     attribute_at,
+    column_as,
     column_of,
     condition_of,
     expression_of,
@@ -40,6 +43,7 @@ from inlay.spark.conditions import (
     plan_of,
     projected,
     quoted,
+    renamed,
 )
 from inlay.spark.connect import connect, place
 from inlay.spark.context import java_class, to_seq
@@ -104,6 +108,9 @@ V1_SOURCES = "spark.sql.sources.useV1SourceList"
 BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 _HADOOP_SCHEMES = {"file": ("file",), "s3": ("s3a", "s3")}
+
+# For each session a relation of Parquet files.
+_RELATIONS: WeakKeyDictionary[SparkSession, Any] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -197,7 +204,7 @@ def split(
         return none("Spark Connect")
     if "parquet" not in map(str.strip, spark.conf.get(V1_SOURCES).lower().split(",")):
         return none("Spark's second Parquet reader")
-    if condition_of(predicate, schema) is None:
+    if predicate != TRUE and condition_of(predicate, schema) is None:
         return none("filter")
     looked_at = needed_fields(schema, columns, predicate)
     if not all(_is_readable(schema, found) for found in looked_at):
@@ -420,16 +427,10 @@ def native_frames(
     shares = _scans(found.shares)
     marked = [task for share in shares for task, _ in share.marked()]
     is_inline = len(marked) <= INLINE_FILES and sum(map(_bitmap_bytes, marked)) <= INLINE_BYTES
-    like: Any = None
-    frames = []
-    for share in shares:
-        like = _relation(spark, [f"{found.root}/{task.file.key}" for task in share.tasks], like)
-        frames.append(
-            _frame(
-                spark, uri, found.root, share, like, schema, columns, predicate, is_inline, placed
-            )
-        )
-    return frames
+    return [
+        _frame(spark, uri, found.root, share, schema, columns, predicate, is_inline, placed)
+        for share in shares
+    ]
 
 
 def _scans(shares: Sequence[Share]) -> list[Share]:
@@ -461,7 +462,6 @@ def _frame(
     uri: str,
     root: str,
     share: Share,
-    relation: Any,
     schema: Schema,
     columns: Sequence[int],
     predicate: Predicate,
@@ -478,16 +478,20 @@ def _frame(
     by_position = share.deleted.by_position
     if by_position or placed:
         asked = asked.add(_ROW_INDEX, "long")
+    relation = _relation(spark, [f"{root}/{task.file.key}" for task in share.tasks])
     frame = _with_nullability(spark, relation, asked)
-    place: list[Any] = []
-    if by_position or placed:
-        place = [_name_of_file(frame).alias(FILE), f.col(_ROW_INDEX).alias(POSITION)]
-    if any(map(_float, looked_at)) or place:
+    is_located = by_position or placed
+    floats = [n for n, found in enumerate(looked_at) if _float(found)]
+    if floats or is_located:
         plan = plan_of(frame)
-        output = plan.output()
-        read = [_guarded(spark, found, output.apply(n)) for n, found in enumerate(looked_at)]
-        added = (expression_of(spark, column) for column in place)
-        frame = frame_of(spark, projected(spark, to_seq(spark, [*read, *added]), plan))
+        read = plan.output()
+        for n in floats:
+            read = read.updated(n, _guarded(spark, looked_at[n], read.apply(n)))
+        if is_located:
+            position = renamed(column_of(spark, read.last()), POSITION)
+            added = [expression_of(spark, each) for each in (_name_of_file(frame), position)]
+            read = read.dropRight(1).appended(added[0]).appended(added[1])
+        frame = frame_of(spark, projected(spark, read, plan))
     if predicate != TRUE:
         frame = frame.where(condition_of(predicate, schema))
     for deleted in share.deleted.where:
@@ -544,11 +548,12 @@ def _without(frame: DataFrame, by: Sequence[str], gone: DataFrame) -> DataFrame:
 
 
 def _name_of_file(frame: Any) -> Any:
-    """The name of a row's file, without the folders."""
+    """The name of a row's file, without the folders, as the column FILE."""
     from pyspark.sql.classic.column import Column
 
     # By this method the column is found beside a column of the table of the same name.
-    return Column(frame._jdf.metadataColumn("_metadata")).getField("file_name")
+    of_file = frame._jdf.metadataColumn("_metadata").getField("file_name")
+    return renamed(Column(of_file), FILE)
 
 
 def _words(uri: str, share: Share) -> list[pa.Int64Array]:
@@ -559,18 +564,20 @@ def _words(uri: str, share: Share) -> list[pa.Int64Array]:
     )
 
 
-def _array(spark: Any, words: pa.Int64Array) -> Any:
-    """A literal, which Spark neither copies nor writes out."""
+def _array(spark: Any, words: pa.Int64Array, name: str) -> Any:
+    """A column of one value, as an expression, which Spark neither copies nor writes out."""
     from pyspark.sql.types import ArrayType, LongType
 
-    found = spark.sparkContext._gateway.new_array(spark._jvm.long, len(words))
-    order = java_class(spark, "java.nio.ByteOrder").LITTLE_ENDIAN
-    buffers = java_class(spark, "java.nio.ByteBuffer")
-    buffers.wrap(words.buffers()[1].to_pybytes()).order(order).asLongBuffer().get(found)
+    # Spark's own form of it: the number of values, a bit for each that is NULL, and the values.
+    nulls = bytes(8 * -(-len(words) // 64))
+    values = words.buffers()[1].slice(8 * words.offset, 8 * len(words))
+    made = len(words).to_bytes(8, sys.byteorder) + nulls + values.to_pybytes()
+    array = java_class(spark, _EXPRESSIONS + "UnsafeArrayData")()
+    start = java_class(spark, "org.apache.spark.unsafe.Platform").BYTE_ARRAY_OFFSET
+    array.pointTo(made, start, len(made))
     kind = spark._jsparkSession.parseDataType(ArrayType(LongType(), False).json())
-    arrays = java_class(spark, _EXPRESSIONS + "UnsafeArrayData")
-    literal = java_class(spark, _EXPRESSIONS + "Literal")
-    return column_of(spark, literal(arrays.fromPrimitiveArray(found), kind))
+    literal = java_class(spark, _EXPRESSIONS + "Literal")(array, kind)
+    return expression_of(spark, renamed(column_of(spark, literal), name))
 
 
 def _bit(spark: Any, words: Any, position: Any) -> Any:
@@ -594,23 +601,18 @@ def _without_bits(
     Names and numbers are values beside the code that Spark makes of it, which is the same whichever files
     have deletes: it is compiled once in a session.
     """
-    from pyspark.sql import functions as f
-
     spark, rows = frame.sparkSession, plan_of(frame)
     starts = pa.array([_NOWHERE, *accumulate(map(len, words[:-1]), initial=0)], pa.int64())
-    given = [
-        expression_of(spark, _array(spark, numbers).alias(name))
-        for name, numbers in ((_WORDS, pa.concat_arrays(words)), (_STARTS, starts))
-    ]
-    # One text: each function called from here asks the JVM ten times. A file's number is from 1 on, 0 is
-    # no file of these; names are plain.
+    # A file's number is from 1 on, 0 is no file of these; names are plain.
     number = f"array_position(split('{','.join(files)}', ','), {FILE})"
     start = f"get({_STARTS}, cast({number} AS int))"
     word = f"get({_WORDS}, cast(shiftright({POSITION}, 6) + {start} AS int))"
     bit = f"shiftright({word}, cast({POSITION} & 63 AS int)) & 1"
-    beside = projected(spark, rows.output().appendedAll(to_seq(spark, given)), rows)
-    left = filtered(spark, f.expr(f"coalesce({bit}, 0) = 0"), beside)
-    return frame_of(spark, projected(spark, rows.output().dropRight(dropped), left))
+    output = rows.output()
+    given = output.appended(_array(spark, pa.concat_arrays(words), _WORDS))
+    beside = projected(spark, given.appended(_array(spark, starts, _STARTS)), rows)
+    left = filtered(spark, column_as(spark, f"coalesce({bit}, 0) = 0"), beside)
+    return frame_of(spark, projected(spark, output.dropRight(dropped), left))
 
 
 def _bitmaps(
@@ -636,10 +638,10 @@ def _without_positions(frame: DataFrame, width: int, gone: DataFrame) -> DataFra
     return frame.join(f.broadcast(gone), (file == name) & is_gone, "left_anti")
 
 
-def _relation(spark: Any, paths: Sequence[str], like: Any) -> Any:
-    """Spark's relation for these files, whatever their columns; `like` is another one of this table, which
-    saves Spark to look for the format."""
-    if like is not None:
+def _relation(spark: SparkSession, paths: Sequence[str]) -> Any:
+    """Spark's relation for these files, whatever their columns. Any but a session's first one is made of
+    that, which saves Spark to look for the format, and to analyse."""
+    if (like := _RELATIONS.get(spark)) is not None:
         files = "org.apache.spark.sql.execution.datasources."
         path = java_class(spark, "org.apache.hadoop.fs.Path")
         own = to_seq(spark, map(path, paths))
@@ -652,7 +654,8 @@ def _relation(spark: Any, paths: Sequence[str], like: Any) -> Any:
         if len(index.inputFiles()) == len(paths):
             return _copied(like, index, like.dataSchema())
     frame = spark.read.schema(f"{_ROW_INDEX} bigint").options(**_OPTIONS).parquet(*paths)
-    return plan_of(frame).relation()
+    _RELATIONS[spark] = found = plan_of(frame).relation()
+    return found
 
 
 def _with_nullability(spark: Any, relation: Any, asked: StructType) -> Any:
