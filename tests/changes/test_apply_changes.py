@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -333,6 +334,21 @@ def test_what_cannot_be_meant_is_refused(options: dict, match: str) -> None:
     with pytest.raises((InvalidRequest, SchemaMismatch), match=match):
         t.apply_changes(table_of([("c", 1, "a", 1)]), **options)
     assert t.version == 1
+
+
+@pytest.mark.parametrize("column", ["id", "value", "lsn", "op"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_runs_are_refused_by_column_with_what_decodes_them(column: str, nested: bool) -> None:
+    """Arrow takes and compares none of them."""
+    t = new_table()
+    batch = table_of([("c", 1, "a", 1), ("u", 1, "b", 2)])
+    at = batch.column_names.index(column)
+    runs = pc.run_end_encode(batch[column].combine_chunks())
+    if nested:
+        runs = pa.StructArray.from_arrays([runs], ["inner"])
+    with pytest.raises(SchemaMismatch, match=column) as refused:
+        t.apply_changes(batch.set_column(at, column, runs), order="lsn", op="op")
+    assert "run_end_decode" in refused.value.next_step
 
 
 def test_a_branch_is_refused() -> None:

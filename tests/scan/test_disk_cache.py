@@ -145,12 +145,16 @@ def damage(path: Path, how: str) -> None:
         case "folder":
             path.unlink()
             path.mkdir()
+        case "larger than memory":  # a sparse file
+            os.truncate(path, 1 << 42)
         case "unreadable":
             path.unlink()
             path.symlink_to(path.parent / "nothing")
 
 
-@pytest.mark.parametrize("how", ["cut", "empty", "flipped", "folder", "unreadable", "mixed up"])
+@pytest.mark.parametrize(
+    "how", ["cut", "empty", "flipped", "folder", "unreadable", "mixed up", "larger than memory"]
+)
 def test_what_is_not_what_was_written_is_not_used(how, folder):
     table = made()
     first, truth = requests(table, READS["some rows"])

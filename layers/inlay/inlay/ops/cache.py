@@ -162,12 +162,12 @@ class DiskCache:
         path = self._path(name)
         try:
             with path.open("rb") as file:
-                written = os.fstat(file.fileno()).st_mtime
-                content = file.read()
-            if abs(time.time() - written) > MAX_AGE_DAYS * 86_400:
-                path.unlink(missing_ok=True)
-                return None
-            kept = _decode(name, content)
+                status = os.fstat(file.fileno())
+                written = status.st_mtime
+                is_fresh = abs(time.time() - written) <= MAX_AGE_DAYS * 86_400
+                # What is larger than the whole folder may be was not written by `put`.
+                is_kept = is_fresh and status.st_size <= self.limit_bytes
+                kept = _decode(name, file.read()) if is_kept else None
             if kept is None:
                 path.unlink(missing_ok=True)
                 return None

@@ -196,11 +196,8 @@ def _missing(path: Path) -> SchemaMismatch:
 
 
 def _mismatch(path: Path, arrow: pa.DataType, field: Field) -> SchemaMismatch:
-    if pa.types.is_run_end_encoded(arrow):  # Arrow does not cast it
-        return SchemaMismatch(
-            f"column {'.'.join(path)!r} is run-end encoded in the data",
-            next_step="Decode it with pyarrow.compute.run_end_decode",
-        )
+    if pa.types.is_run_end_encoded(arrow):
+        return _runs(path)
     has, target = str(arrow)[:80], str(arrow_type(field.type))[:80]
     whole = isinstance(field.type, Primitive) and field.type.is_integer
     from_pandas = pa.types.is_floating(arrow) and whole
@@ -214,6 +211,14 @@ def _mismatch(path: Path, arrow: pa.DataType, field: Field) -> SchemaMismatch:
             if from_pandas
             else ""
         ),
+    )
+
+
+def _runs(path: Path) -> SchemaMismatch:
+    """Arrow neither casts nor takes them."""
+    return SchemaMismatch(
+        f"column {'.'.join(path)!r} is run-end encoded in the data",
+        next_step="Decode it with pyarrow.compute.run_end_decode",
     )
 
 
@@ -255,7 +260,9 @@ def conformed(
 def held(given: pa.RecordBatchReader) -> pa.Table:
     """A caller's rows, all of them, in chunks that Arrow can decode, filter, take and compare: cut
     (`parquet.arrow.pieces`), and with large layouts in place of views, which have none of these. Raises
-    SchemaMismatch for data that breaks Arrow's own rules."""
+    SchemaMismatch for data that breaks Arrow's own rules, and for runs, which have none either."""
+    for column in given.schema:
+        _check_no_runs(column, ())
     cut: list[pa.RecordBatch] = []
     for batch in given:
         try:
@@ -272,6 +279,14 @@ def held(given: pa.RecordBatchReader) -> pa.Table:
             chunks = pa.chunked_array(map(_without_views, table.column(at).chunks), kind)
             table = table.set_column(at, column.with_type(kind), chunks)
     return table
+
+
+def _check_no_runs(column: pa.Field, within: Path) -> None:
+    path = (*within, column.name)
+    if pa.types.is_run_end_encoded(column.type):
+        raise _runs(path)
+    for n in range(column.type.num_fields):
+        _check_no_runs(column.type.field(n), path)
 
 
 def _without_views(array: pa.Array) -> pa.Array:
