@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import uuid
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -15,6 +16,9 @@ import pytest
 import inlay
 from inlay.errors import InputError, InvalidRequest
 from inlay.table import Table
+from inlay.table.inspect import Inspect
+from inlay.table.maintain import Maintain
+from inlay.table.refs import Refs
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]}, schema=SCHEMA)
@@ -86,6 +90,78 @@ MISUSES: dict[str, Callable[[Table], Any]] = {
 }
 
 
+GROUPS: dict[str, Callable[[Table], Any]] = {
+    "t": lambda t: t,
+    "t.inspect": lambda t: t.inspect,
+    "t.maintain": lambda t: t.maintain,
+    "t.refs": lambda t: t.refs,
+    "inlay": lambda t: inlay,
+}
+# What a text, a number, bytes or a mapping is given as by mistake.
+WRONG = {
+    "int": ["7", 1.5, True, b"7", [7]],
+    "float": ["7", True, b"7", [7.0]],
+    "str": [7, b"text", ["text"], object()],
+    "bytes": ["text", 7],
+    "Mapping[str, object]": ["a=b", 7, ["a"]],
+}
+
+
+def plain_arguments() -> list[tuple[str, str, str]]:
+    """(group, method, argument) of each that `arguments.checked` looks at."""
+    groups = {"inlay": inlay.table, "t": Table}
+    groups |= {"t.inspect": Inspect, "t.maintain": Maintain, "t.refs": Refs}
+    return [
+        (group, name, argument)
+        for group, home in groups.items()
+        for name, method in vars(home).items()
+        if hasattr(method, "__wrapped__") and not name.startswith("_")
+        for argument, note in method.__annotations__.items()
+        if argument != "return" and note.removesuffix(" | None") in WRONG
+    ]
+
+
+def test_the_groups_are_checked_as_a_whole() -> None:
+    found = plain_arguments()
+    assert {group for group, _, _ in found} == set(GROUPS)
+    assert ("t.maintain", "compact", "deadline_seconds") in found
+    assert ("inlay", "open", "ref") in found and ("t", "apply_changes", "delete_to") in found
+
+
+@pytest.mark.parametrize(("group", "name", "argument"), plain_arguments())
+def test_numbers_texts_and_mappings_are_refused_by_name_where_they_are_none(
+    table: Table, group: str, name: str, argument: str
+) -> None:
+    method = getattr(GROUPS[group](table), name)
+    parameters = inspect.signature(method).parameters
+    given: dict[str, Any] = {
+        each.name: "x"
+        for each in parameters.values()
+        if each.default is each.empty and each.kind is not each.VAR_KEYWORD
+    }
+    fitting = {
+        "data": ROWS,
+        "order": "id",
+        "uri": table.uri,
+        "into": location(),
+        "since_version": 1,
+    }
+    given |= {each: value for each, value in fitting.items() if each in parameters}
+    note = method.__annotations__[argument].removesuffix(" | None")
+    for wrong in WRONG[note]:
+        asked = {**given, argument: wrong}
+        first = [
+            asked.pop(each.name)
+            for each in parameters.values()
+            if each.kind is each.POSITIONAL_ONLY and each.name in asked
+        ]
+        with pytest.raises(InputError) as refused:
+            method(*first, **asked)
+        assert argument in str(refused.value)
+    after = inlay.open(table.uri)
+    assert (after.version, after.count()) == (2, 3)
+
+
 @pytest.mark.parametrize("misuse", MISUSES.values(), ids=MISUSES.keys())
 def test_is_refused_and_changes_nothing(table: Table, misuse: Callable[[Table], Any]) -> None:
     with pytest.raises(InputError) as refused:
@@ -94,6 +170,19 @@ def test_is_refused_and_changes_nothing(table: Table, misuse: Callable[[Table], 
     after = inlay.open(table.uri)
     assert after.version == 2
     assert after.count() == 3
+
+
+def test_one_text_is_not_its_characters(table: Table) -> None:
+    assert table.inspect.search("ab").rows == ()
+    [found] = table.inspect.search("b").rows
+    assert (found.column, found.rows) == ("name", 1)
+
+
+def test_numbers_may_be_of_numpy(table: Table) -> None:
+    numpy = pytest.importorskip("numpy")
+    assert table.inspect.history(limit=numpy.int64(1)).num_rows == 1
+    table.maintain.compact(deadline_seconds=numpy.float32(60), small_bytes=numpy.uint16(9))
+    table.maintain.expire(min_versions=numpy.int32(3))
 
 
 def test_row_groups_may_be_numpy_integers(table: Table) -> None:

@@ -23,12 +23,19 @@ from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.fields import OffsetIndex, PageLocation
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.footer.pages import number_of_pages, page_locations
-from inlay.parquet.footer.thrift import ThriftError, decode_struct, encode_struct, i64
+from inlay.parquet.footer.thrift import (
+    STRUCT,
+    Items,
+    ThriftError,
+    decode_struct,
+    encode_struct,
+    i64,
+)
 from inlay.parquet.read import decode
 from inlay.parquet.read.ranges import merge_ranges
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Projection
-from inlay.parquet.read.single_pages import false_indexes
+from inlay.parquet.read.single_pages import false_indexes, pages_of
 
 ROWS = 30_000
 LONG = Primitive("int64")
@@ -230,6 +237,17 @@ def test_a_damaged_page_is_an_error_all_the_same(lake: Any) -> None:
     file = lake.adopt(bytes(body), SCHEMA)
     with pytest.raises(UnreadableFile, match=file.key):
         lake.read([file], SCHEMA, columns=["word"], predicate=WANTED)
+
+
+def test_an_index_without_pages_is_none() -> None:
+    """As parquet-rs 42.0.0 wrote them of columns of NULLs alone (apache/arrow-rs#4459)."""
+    body = written()
+    chunk = decode_footer(body, file_size=len(body)).row_groups[0].column(1)
+    start, _ = chunk.offset_index or (0, 0)
+    tree, _ = decode_struct(body, start)
+    assert len(pages_of(encode_struct(tree), chunk, ROWS)) > 1
+    empty = encode_struct({OffsetIndex.PAGES: Items(STRUCT, [])})
+    assert pages_of(empty, chunk, ROWS) == ()
 
 
 def test_repeated_and_nested_columns_are_read_whole(lake: Any) -> None:

@@ -8,13 +8,43 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from functools import wraps
+from numbers import Real
+from typing import Any, TypeVar
 
 from inlay.errors import InvalidRequest, a_type
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_Called = TypeVar("_Called", bound=Callable[..., Any])
+_Group = TypeVar("_Group", bound=type)
+
+
+def checked(called: _Called) -> _Called:
+    """The function, which takes only what its annotations say of arguments that are numbers, texts,
+    bytes or mappings by name; of others it says itself what they may be."""
+    code, notes = called.__code__, called.__annotations__
+    rules = {name: _RULES[note] for name, note in notes.items() if note in _RULES}
+    positional = code.co_varnames[: code.co_argcount]
+
+    @wraps(called)
+    def checking(*args: Any, **named: Any) -> Any:
+        for name, value in (*zip(positional, args, strict=False), *named.items()):
+            if name in rules:
+                rules[name](value, name)
+        return called(*args, **named)
+
+    return checking  # type: ignore[return-value]
+
+
+def all_checked(group: _Group) -> _Group:
+    """The class, all of whose public methods are `checked`."""
+    for name, found in list(vars(group).items()):
+        if callable(found) and not name.startswith("_"):
+            setattr(group, name, checked(found))
+    return group
 
 
 def location(uri: str | os.PathLike[str]) -> str:
@@ -31,7 +61,7 @@ def location(uri: str | os.PathLike[str]) -> str:
 
 def names(value: str | Sequence[str], argument: str) -> tuple[str, ...]:
     """One column name or several."""
-    found = (value,) if isinstance(value, str) else _listed(value, argument)
+    found = _listed(value, argument)
     for name in found:
         if not isinstance(name, str):
             raise InvalidRequest(f"{argument} must be names of columns, not {a_type(name)}")
@@ -40,7 +70,17 @@ def names(value: str | Sequence[str], argument: str) -> tuple[str, ...]:
     return found
 
 
-def _listed(value: Iterable[Any], argument: str) -> tuple[Any, ...]:
+def texts(value: str | Sequence[str], argument: str) -> tuple[str, ...]:
+    """One text or several: a text is never a sequence of its characters."""
+    found = _listed(value, argument)
+    for each in found:
+        _text(each, argument)
+    return found
+
+
+def _listed(value: Any, argument: str) -> tuple[Any, ...]:
+    if isinstance(value, str):
+        return (value,)
     try:
         return tuple(value)
     except TypeError:
@@ -49,10 +89,10 @@ def _listed(value: Iterable[Any], argument: str) -> tuple[Any, ...]:
 
 def ordinals(value: Sequence[int]) -> tuple[int, ...]:
     """Ordinals of row groups, from 0. Integers only: they are written into the table's metadata."""
-    listed = () if isinstance(value, str | bytes) else _listed(value, "ordinals")
-    if not listed:
+    found = () if isinstance(value, str | bytes) else _listed(value, "ordinals")
+    if not found:
         raise InvalidRequest("no row groups are given", next_step="Give ordinals from 0: [0, 3]")
-    return tuple(whole_number(each, "an ordinal") for each in listed)
+    return tuple(whole_number(each, "an ordinal") for each in found)
 
 
 def whole_number(value: Any, argument: str) -> int:
@@ -98,3 +138,38 @@ def seconds(value: timedelta | None, argument: str) -> float | None:
             f"{argument} cannot be {a_type(value)}", next_step="Give a datetime.timedelta"
         )
     return value.total_seconds()
+
+
+def _number(value: Any, argument: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InvalidRequest(f"{argument} must be a number, not {str(value)[:50]!r}")
+
+
+def _text(value: Any, argument: str) -> None:
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{argument} must be a text, not {a_type(value)}")
+
+
+def _bytes(value: Any, argument: str) -> None:
+    if not isinstance(value, bytes):
+        raise InvalidRequest(f"{argument} must be bytes, not {a_type(value)}")
+
+
+def _named(value: Any, argument: str) -> None:
+    if not isinstance(value, Mapping):
+        raise InvalidRequest(f"{argument} must be a dict of names and values, not {a_type(value)}")
+
+
+def _or_none(rule: Callable[[Any, str], object]) -> Callable[[Any, str], object]:
+    return lambda value, argument: None if value is None else rule(value, argument)
+
+
+# By the text of an annotation.
+_PLAIN: dict[str, Callable[[Any, str], object]] = {
+    "int": whole_number,
+    "float": _number,
+    "str": _text,
+    "bytes": _bytes,
+    "Mapping[str, object]": _named,
+}
+_RULES = _PLAIN | {f"{note} | None": _or_none(rule) for note, rule in _PLAIN.items()}

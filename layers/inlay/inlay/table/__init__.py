@@ -154,6 +154,7 @@ _COUNTED_ROWS = 5_000_000
 _TABLES_DEPTH = 3
 
 
+@arguments.checked
 def create(
     uri: str | os.PathLike[str],
     schema: pa.Schema | str | Any,
@@ -201,7 +202,7 @@ def create(
         warnings.warn(
             f"Arrow metadata is not kept by a table: {', '.join(lost)[:300]}. Comments of columns are kept "
             '(b"comment" of a field), and properties of the table',
-            stacklevel=2,
+            stacklevel=3,
         )
     try:
         loaded = create_op.create(
@@ -237,11 +238,12 @@ def _new_rows(path: str) -> pa.RecordBatchReader:
         warnings.warn(
             f"{', '.join(columns.dates)} of {path}: dates that are not in ISO's form are texts. For dates, "
             "create the table with the columns' types, and `inlay append --date-format`",
-            stacklevel=3,
+            stacklevel=4,
         )
     return file.rows(schema_from_arrow(columns.schema, schema_id=0))
 
 
+@arguments.checked
 def adopt(
     source: str | os.PathLike[str],
     into: str | os.PathLike[str],
@@ -267,11 +269,11 @@ def adopt(
         ctx,
         arguments.location(source),
         copy=copy,
-        adopt_from=(adopt_from,) if isinstance(adopt_from, str) else adopt_from,
+        adopt_from=arguments.texts(adopt_from, "adopt_from"),
         properties=properties,
     )
     for note in done.notes:
-        warnings.warn(f"adopting {source}: {note}", stacklevel=2)
+        warnings.warn(f"adopting {source}: {note}", stacklevel=3)
     return Table(ctx, done.loaded)
 
 
@@ -318,6 +320,7 @@ def drop(
     return run(ctx, grace_seconds=GRACE_SECONDS if seconds is None else seconds, dry_run=dry_run)
 
 
+@arguments.checked
 def verify(
     uri: str | os.PathLike[str],
     *,
@@ -347,6 +350,7 @@ def repair(
     return run(context or connect(uri), dry_run=dry_run)
 
 
+@arguments.checked
 def open(
     uri: str | os.PathLike[str],
     *,
@@ -1013,6 +1017,7 @@ class Table:
             )
         return write.result
 
+    @arguments.checked
     def apply_changes(
         self,
         data: Any,
@@ -1150,6 +1155,7 @@ class Table:
             )
         return write.result
 
+    @arguments.checked
     def set_properties(
         self,
         named: Mapping[str, object] | None = None,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 HISTORY_LIMIT = 100
 
 
+@arguments.all_checked
 class Inspect:
     """The files, versions, deletes and refs of one table, as of when it was read: `t.inspect`."""
 
@@ -216,9 +217,10 @@ class Inspect:
         signed_with = None if public_key is None else PublicKey(public_key)
         return verify_receipt(self._table._ctx, name, asked=asked, public_key=signed_with)
 
-    def search(self, texts: Sequence[str], *, ignore_case: bool = False) -> SubjectReport:
+    def search(self, texts: str | Sequence[str], *, ignore_case: bool = False) -> SubjectReport:
         """Every place that has one of the texts, in rows of any column and beside rows, whatever deletes
         hide: what `inlay subject search` shows. Reads all columns of text once."""
         from inlay.ops.erase.subject import search_subject
 
-        return search_subject(self._table._ctx, texts, ignore_case=ignore_case)
+        asked = arguments.texts(texts, "texts")
+        return search_subject(self._table._ctx, asked, ignore_case=ignore_case)

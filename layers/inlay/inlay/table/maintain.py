@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
+@arguments.all_checked
 class Maintain:
     """Compaction, rewriting, expiry, garbage, checks and mending of one table: `t.maintain`."""
 

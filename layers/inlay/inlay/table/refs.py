@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from inlay.table import Table
 
 
+@arguments.all_checked
 class Refs:
     """The tags and branches of one table: `t.refs`; `t.inspect.refs()` lists them."""
 
