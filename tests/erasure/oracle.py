@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from urllib.parse import unquote_plus
 
@@ -39,7 +39,7 @@ class Secret:
 
     value: str | int
 
-    @property
+    @cached_property
     def forms(self) -> list[bytes]:
         if isinstance(self.value, int):
             return [struct.pack("<q", self.value), str(self.value).encode()]

@@ -30,6 +30,7 @@ from inlay.plan.scan import plan_scan
 from inlay.storage.base import Location
 from inlay.storage.memory import MemoryStore
 
+from ..again import again
 from ..clock import Clock
 from .oracle import Secret, find
 
@@ -151,6 +152,10 @@ class People:
     @property
     def snapshot(self) -> Any:
         return load_pointer(self.ctx).snapshot
+
+    def copy(self) -> People:
+        time, ctx = again(self.time, self.ctx)
+        return People(time, ctx.store, ctx)
 
     def on(self, store: Any) -> People:
         """The same table through another store, by another process."""

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from random import Random
 from typing import Any
@@ -81,6 +81,11 @@ def finish(people: People, **options: Any) -> tuple[str, ...]:
 
 def three_receipts(seed: int = 11) -> People:
     """Of two passes: the first made two, of hers and another's."""
+    return _three_receipts(seed).copy()
+
+
+@cache
+def _three_receipts(seed: int) -> People:
     people = in_memory(seed)
     create(people.ctx, SCHEMA, primary_key=["id"], properties={"write.row_group_rows": 4})
     people.append(*ids_with(WHO, OTHER))

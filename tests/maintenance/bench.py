@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,8 +11,7 @@ import pyarrow as pa
 
 from inlay.format.predicate import Comparison, In, Literal, Predicate
 from inlay.format.schema import Primitive
-from inlay.ops.cache import ObjectCache
-from inlay.ops.context import Context, InlineExecutor, Shared
+from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer, load_version
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
@@ -25,6 +23,7 @@ from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import plan_scan
 from inlay.storage.memory import MemoryStore
 
+from ..again import again
 from ..clock import Clock
 
 DAY = 86_400
@@ -42,13 +41,8 @@ class Bench:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def copy(self) -> Bench:
-        """The same table in a store of its own, met by a process that has read nothing of it."""
-        time, random = replace(self.time), copy(self.ctx.random)
-        store = MemoryStore(self.store.bucket, region=self.store._region.copy(time.now_us))
-        ctx = replace(
-            self.ctx, store=store, clock=time, random=random, cache=ObjectCache(), shared=Shared()
-        )
-        return Bench(time, store, ctx, self.next_id, dict(self.extra))
+        time, ctx = again(self.time, self.ctx)
+        return replace(self, time=time, store=ctx.store, ctx=ctx, extra=dict(self.extra))
 
     def append(self, rows: int, *, start: int | None = None, value: str = "v") -> LoadedTable:
         self.time.sleep(1)
