@@ -2,6 +2,7 @@
 
     python -m tests.cpu                     # all tests, in files that it keeps as costs.json
     python -m tests.cpu tests/plan          # of these only; the others stay as they were
+    python -m tests.cpu -m "not wide and not slow"  # of the short tier
     python -m tests.cpu --one-in 7 -n2      # of each file each seventh test, for all; on two processes
 
 Of the process of the tests and of everything below it, servers and Java included, from `/proc` (Linux).
@@ -104,18 +105,20 @@ def main() -> int:
     parser.add_argument(
         "--one-in", default="1", help="measure each n-th test of a file for all of them"
     )
+    parser.add_argument("-m", default="not slow", help="of these marks, as pytest takes them")
     parser.add_argument("paths", nargs="*", default=["tests"])
     asked, others = parser.parse_known_args()
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         lines = Path(folder, "cpu.jsonl")
         # Examples as the short tier draws them.
-        command = [sys.executable, "-m", "pytest", "-m", "not slow", "--drawn", "0.34"]
+        command = [sys.executable, "-m", "pytest", "-m", asked.m, "--drawn", "0.34"]
         command += ["--cpu", str(lines)]
         command += ["--cpu-one-in", asked.one_in, *others, *asked.paths]
         done = subprocess.run(command, cwd=ROOT, check=False)
-        costs = {**kept, **by_file(lines.read_text())}
-    costs = {file: costs[file] for file in sorted(costs) if (ROOT / file).exists()}
+        measured = by_file(lines.read_text())
+    files = sorted(file for file in {*kept, *measured} if (ROOT / file).exists())
+    costs = {file: {**kept.get(file, {}), **measured.get(file, {})} for file in files}
     KEPT.write_text(json.dumps(costs, indent=1) + "\n")
     return done.returncode
 
