@@ -12,7 +12,7 @@ import pytest
 import typer
 from tests.cli.conftest import Run
 
-from inlay.cli.app import app
+from inlay.cli.app import app, keep
 from inlay.cli.command import MEANT
 
 PAGE = Path(__file__).parents[2] / "docs" / "CLI.md"
@@ -142,3 +142,12 @@ def test_what_other_tools_call_a_command_leads_to_it(inlay: Run, word: str) -> N
     assert f"It is: inlay {MEANT[word]}" in said
     # What follows is taken by the command.
     check_parses(f"inlay {MEANT[word]}".replace(" N", " 1"))
+
+
+@pytest.mark.parametrize(("asked", "made"), [("scan", 1), ("--help", None), ("scann", None)])
+def test_only_the_command_that_is_asked_for_is_made(monkeypatch, asked, made):
+    every = list(app.registered_commands)
+    monkeypatch.setattr(app, "registered_commands", every)
+    keep(asked)
+    assert len(app.registered_commands) == (made or len(every))
+    assert {command.name for command in app.registered_commands} >= {asked} & {"scan"}

@@ -41,7 +41,7 @@ def main() -> NoReturn:
 
 def _run() -> None:
     try:
-        from inlay.cli.app import app
+        from inlay.cli.app import app, keep
         from inlay.cli.failures import ending_well
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("typer", "rich"):
@@ -52,6 +52,7 @@ def _run() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         _speak_unicode(stream)
+    keep("".join(sys.argv[1:2]))
     with ending_well():
         app(prog_name="inlay")  # of `python -m inlay`, too: completion is for this name
 
