@@ -10,10 +10,9 @@ from tests.golden import from_the_page, make_v2
 
 import inlay
 from inlay.errors import NewerFormat
-from inlay.format.codec import decode_frame, decode_snapshot
+from inlay.format.codec import PREPARED, decode_frame, decode_snapshot
 from inlay.format.keys import DECISIONS, POINTER
 from inlay.format.transaction import (
-    PREPARED,
     decode_decision,
     decode_prepared,
     encode_decision,

@@ -9,8 +9,8 @@ import pytest
 
 import inlay
 from inlay.errors import InvalidRequest
+from inlay.format.codec import PREPARED
 from inlay.format.keys import POINTER
-from inlay.format.transaction import PREPARED
 from inlay.spark import transaction
 
 ORDERS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())])

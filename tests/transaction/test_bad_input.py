@@ -11,7 +11,7 @@ from tests.transaction.conftest import SCHEMA, content, rows
 import inlay
 from inlay.errors import AccessDenied, InlayError, TableNotFound, TableReplaced
 from inlay.format import keys
-from inlay.format.transaction import PREPARED
+from inlay.format.codec import PREPARED
 from inlay.storage.base import ObjectStore
 from inlay.storage.wrapped import WrappedStore
 

@@ -6,9 +6,8 @@ import pytest
 from tests.transaction.conftest import leave_prepared
 
 from inlay.errors import CorruptTable, NewerFormat
-from inlay.format.codec import decode_frame, decode_snapshot, encode_frame
+from inlay.format.codec import PREPARED, decode_frame, decode_snapshot, encode_frame
 from inlay.format.transaction import (
-    PREPARED,
     Decision,
     Participant,
     Prepared,

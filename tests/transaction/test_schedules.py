@@ -24,7 +24,6 @@ from tests.simulator.transfers import (
 )
 from tests.tiers import in_short
 
-from inlay.ops import collect_garbage as collect_module
 from inlay.ops import transaction as transaction_module
 from inlay.ops.commit import driver as driver_module
 from inlay.ops.metadata.load import load_pointer
@@ -175,7 +174,8 @@ def test_a_table_that_is_prepared_without_its_condition_is_found_out(monkeypatch
 
 
 def test_a_decision_that_is_forgotten_while_it_is_needed_is_found_out(monkeypatch):
-    monkeypatch.setattr(collect_module, "needed_decisions", lambda ctx, found: [])
+    name = "inlay.ops.metadata.needed_decisions.needed_decisions"
+    monkeypatch.setattr(name, lambda ctx, found: [])
     with pytest.raises(Violation):
         suspended(1, 1)
 
@@ -193,6 +193,6 @@ def test_an_erasure_that_is_not_opened_on_each_table_is_found_out(monkeypatch):
 
 
 def test_one_who_trusts_what_it_has_decided_after_days_is_found_out(monkeypatch):
-    monkeypatch.setattr(transaction_module, "KEPT_US", 10**18)
+    monkeypatch.setattr(transaction_module, "DECISIONS_KEPT_US", 10**18)
     with pytest.raises(Violation):
         suspended(9 * DAY, 1)

@@ -21,7 +21,7 @@ from inlay.errors import (
     TableReplaced,
 )
 from inlay.format import keys
-from inlay.format.transaction import PREPARED
+from inlay.format.codec import PREPARED
 from inlay.ops.hand_over import hand_over
 from inlay.ops.metadata.needed_decisions import needed_decisions
 from inlay.ops.transaction import MAX_TABLES
@@ -263,7 +263,7 @@ def test_a_coordinator_that_was_overtaken_begins_again(tables, monkeypatch, in_n
 
 def test_who_was_suspended_for_a_day_does_not_know(tables, monkeypatch):
     a, b, _ = tables
-    monkeypatch.setattr("inlay.ops.transaction.KEPT_US", -(10**9))
+    monkeypatch.setattr("inlay.ops.transaction.DECISIONS_KEPT_US", -(10**9))
     with pytest.raises(OutcomeUnknown, match="suspended"), inlay.transaction() as tx:
         tx.append(a, rows((3, 30)))
         tx.append(b, rows((3, 30)))
@@ -273,7 +273,7 @@ def test_decisions_are_kept_as_long_as_a_table_needs_them(tables, monkeypatch):
     a, b, _ = tables
     leave_prepared([a, b], monkeypatch, decided=True)
     [key] = decisions(a)
-    monkeypatch.setattr("inlay.ops.collect_garbage.KEPT_US", -120 * 1_000_000)
+    monkeypatch.setattr("inlay.ops.collect_garbage.DECISIONS_KEPT_US", -120 * 1_000_000)
     collect = lambda t: inlay.open(t.uri).maintain.collect_garbage()  # noqa: E731
     collect(a)  # ends the frame of this one
     assert not pointer(a).startswith(PREPARED)

@@ -67,7 +67,7 @@ NEITHER = [
     "ops.schema.alter",
     "ops.verify",
 ]
-NEITHER += ["parquet.arrow.calculate", "parquet.surgery"]
+NEITHER += ["format.transaction", "parquet.arrow.calculate", "parquet.surgery"]
 COMMITTING = ["ops.commit", "plan.change", "plan.commit"]
 
 

@@ -89,6 +89,9 @@ from inlay.format.values import (
 PLAIN_MAX_BYTES = 2_048
 # No valid metadata object is larger; a decompression bomb is refused before it fills memory.
 MAX_FRAME_BYTES = 256 * 1024 * 1024
+# How the pointer of a table begins that is prepared for a transaction (`format.transaction`). It is never
+# compressed: it mostly consists of frames that are.
+PREPARED = b'{"inlay":2,"kind":"prepared",'
 # Compressed texts up to this size are parsed before their digest is checked, so that an error says more.
 EASY_BYTES = 1024 * 1024
 _PIECE_BYTES = 64 * 1024

@@ -21,8 +21,6 @@ from inlay.format.values import as_count, as_text, bytes_from_text, bytes_to_tex
 
 # The format version of what is here.
 VERSION = 2
-# How a prepared frame begins. It is never compressed: it mostly consists of frames that are.
-PREPARED = b'{"inlay":2,"kind":"prepared",'
 
 
 @dataclass(frozen=True, slots=True)

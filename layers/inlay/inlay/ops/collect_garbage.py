@@ -57,12 +57,12 @@ from inlay.ops.maintain.expire import (
 )
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.metadata.memory import AT, has_memory, memory_context
-from inlay.ops.metadata.needed_decisions import KEPT_US, needed_decisions
 from inlay.ops.write.delete import delete
 from inlay.plan.change import Change, ForgetExpirations, MoveBoundary
 from inlay.plan.erasure import LIFE_SECONDS, Waiting, landing_prefix
 from inlay.plan.maintain.roots import (
     CLOCK_MARGIN_SECONDS,
+    DECISIONS_KEPT_US,
     GarbagePlan,
     Listed,
     ListingFacts,
@@ -265,13 +265,17 @@ def _forgotten(
 ) -> Sequence[str]:
     """The decisions that no table needs any more."""
     old = _old_decisions(loaded, seen, margin_us)
+    if not old:
+        return []
+    from inlay.ops.metadata.needed_decisions import needed_decisions
+
     needed = frozenset(needed_decisions(ctx, old))
     return [key for key in old if key not in needed]
 
 
 def _old_decisions(loaded: LoadedTable, seen: ListingFacts, margin_us: int) -> list[str]:
     """Whatever the grace, none that a process which was suspended may still look for."""
-    before_us = cutoff_with_margin(loaded.date_us - KEPT_US, margin_us)
+    before_us = cutoff_with_margin(loaded.date_us - DECISIONS_KEPT_US, margin_us)
     return [key for key, modified_us in seen.decisions if modified_us < before_us][:MAX_NAMES]
 
 

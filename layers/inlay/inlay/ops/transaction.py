@@ -80,9 +80,9 @@ from inlay.ops.context import Context, at_once
 from inlay.ops.metadata.decision import decide
 from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer
 from inlay.ops.metadata.lost_decision import check_not_lost
-from inlay.ops.metadata.needed_decisions import KEPT_US
 from inlay.plan.change import Change, Conflict, Proposal, Request
 from inlay.plan.commit.apply import apply, seal
+from inlay.plan.maintain.roots import DECISIONS_KEPT_US
 from inlay.plan.metadata.state import State
 from inlay.storage.base import IfMatch, Written
 
@@ -356,7 +356,7 @@ def _attempt(
         raise
     if made is None:
         return None  # somebody was kept waiting, and has aborted it
-    if made.date_us - transaction.began_us >= KEPT_US // 2:
+    if made.date_us - transaction.began_us >= DECISIONS_KEPT_US // 2:
         # It may have been aborted and forgotten while this process was suspended.
         raise _unknown(ready, "this process was suspended for hours before it decided")
     return [

@@ -72,7 +72,6 @@ from inlay.format.snapshot import Commit, HeadObject, Snapshot, content_of, with
 from inlay.notebook import Shown
 from inlay.ops.commit.register import Lost, Unknown, Won, read_after, superseded_by, swap
 from inlay.ops.context import Context
-from inlay.ops.metadata.decision import decide
 from inlay.ops.metadata.load import (
     CONTENT_BYTES,
     MAX_LOADS,
@@ -86,7 +85,6 @@ from inlay.ops.metadata.load import (
     resolve,
     retain,
 )
-from inlay.ops.metadata.lost_decision import check_not_lost
 from inlay.plan.change import (
     AlreadyApplied,
     Change,
@@ -436,6 +434,9 @@ def decided(ctx: Context, loaded: LoadedTable) -> LoadedTable:
     main, began = loaded, ctx.clock.monotonic()
     wait_us = None
     while main.undecided and main.transaction is not None:
+        from inlay.ops.metadata.decision import decide
+        from inlay.ops.metadata.lost_decision import check_not_lost
+
         transaction = main.transaction
         if wait_us is None:
             wait_us = transaction.deadline_us - main.date_us

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from inlay.errors import (
     CorruptTable,
@@ -23,7 +23,7 @@ from inlay.errors import (
     VersionNotFound,
 )
 from inlay.format import keys
-from inlay.format.codec import SchemaLoader, decode_head, decode_schemas, decode_snapshot
+from inlay.format.codec import PREPARED, SchemaLoader, decode_head, decode_schemas, decode_snapshot
 from inlay.format.entry import Types
 from inlay.format.leaves import decode_files, decode_ledger, decode_markers, decode_references
 from inlay.format.predicate import TRUE, And, Comparison, Literal, Predicate
@@ -41,15 +41,16 @@ from inlay.format.snapshot import (
     with_content,
     with_open_times,
 )
-from inlay.format.transaction import PREPARED, Transaction, decode_prepared
 from inlay.ops.context import Context
-from inlay.ops.metadata.decision import find_decision
 from inlay.plan.answers import NeedSegments, SegmentKind
 from inlay.plan.metadata.state import Contents, State, head_fault, open_tree, segment_fault
 from inlay.plan.pruning.prune import may_match, trusted_under
 from inlay.plan.refs import MAIN, held_versions, past_view, ref_view
 from inlay.storage.base import Got, Location, Missing, Refused
 from inlay.storage.write_once import Stored
+
+if TYPE_CHECKING:
+    from inlay.format.transaction import Transaction
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Sequence[Any])
@@ -169,6 +170,9 @@ def frame_of(ctx: Context, body: bytes) -> tuple[bytes, Transaction | None, bool
     it is, and what was decided."""
     if not body.startswith(PREPARED):
         return body, None, None
+    from inlay.format.transaction import decode_prepared
+    from inlay.ops.metadata.decision import find_decision
+
     prepared = decode_prepared(body, key=ctx.key(keys.POINTER))
     committed = find_decision(ctx, prepared.transaction)
     return prepared.resolved(committed is True), prepared.transaction, committed

@@ -16,9 +16,6 @@ from inlay.ops.metadata.load import resolved
 from inlay.ops.metadata.lost_decision import context_of
 from inlay.storage.base import Got
 
-# A decision is kept at least this long. Whoever makes one that late is told that nothing was committed.
-KEPT_US = 24 * 3_600 * 1_000_000
-
 
 def needed_decisions(
     ctx: Context, decisions: Sequence[str], *, dropped: bool = False

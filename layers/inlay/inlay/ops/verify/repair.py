@@ -37,6 +37,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from inlay.errors import (
@@ -53,12 +54,9 @@ from inlay.format import keys
 from inlay.format.codec import decode_snapshot, encode_snapshot
 from inlay.format.keys import archive_key, archive_version
 from inlay.format.snapshot import Snapshot, thin_time_index, with_open_times
-from inlay.format.transaction import Transaction
 from inlay.ops.commit.driver import commit, decided, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.metadata.decision import decide
 from inlay.ops.metadata.load import frame_of, load_entries, load_pointer, schemas_of
-from inlay.ops.metadata.lost_decision import gone_on
 from inlay.ops.verify.table import (
     BrokenPointer,
     Pointer,
@@ -82,6 +80,9 @@ from inlay.plan.commit.draft import Draft
 from inlay.plan.metadata.state import State
 from inlay.plan.verify import Finding, Severity, check_state
 from inlay.storage.base import Got, ObjectVersion
+
+if TYPE_CHECKING:
+    from inlay.format.transaction import Transaction
 
 REPAIR = "repair"
 # Object versions of one key that are read, newest first: a GET each.
@@ -150,23 +151,21 @@ def repair(ctx: Context, *, dry_run: bool = True) -> Repaired:
         read = read_pointer(ctx)
         if isinstance(read, BrokenPointer):
             raise ConcurrentChange(f"the pointer of {ctx.uri} was damaged again", table=ctx.uri)
-    lost = None if read.open_for is None else gone_on(ctx, read.open_for)
-    if lost is not None and read.open_for is not None:
-        mends.append(
-            Mend(
-                kind="decision_missing",
-                key=read.open_for.decision,
-                what=f"written again as committed, as {lost.uri} shows",
-            )
-        )
-        if dry_run:
-            return Repaired(version=read.snapshot.version, dry_run=True, mends=tuple(mends))
-        decide(ctx, read.open_for, committed=True)
-        rest = repair(ctx, dry_run=False)
-        return replace(rest, mends=(*mends, *rest.mends))
-    if read.open_for is not None and not dry_run:
-        decided(ctx, load_pointer(ctx))
-        return repair(ctx, dry_run=dry_run)
+    if read.open_for is not None:
+        from inlay.ops.metadata.decision import decide
+        from inlay.ops.metadata.lost_decision import gone_on
+
+        if (lost := gone_on(ctx, read.open_for)) is not None:
+            what = f"written again as committed, as {lost.uri} shows"
+            mends.append(Mend(kind="decision_missing", key=read.open_for.decision, what=what))
+            if dry_run:
+                return Repaired(version=read.snapshot.version, dry_run=True, mends=tuple(mends))
+            decide(ctx, read.open_for, committed=True)
+            rest = repair(ctx, dry_run=False)
+            return replace(rest, mends=(*mends, *rest.mends))
+        if not dry_run:
+            decided(ctx, load_pointer(ctx))
+            return repair(ctx, dry_run=False)
     behind = _mend_history(ctx, read, dry_run=dry_run)
     if behind is not None:
         mends.append(behind)
@@ -393,8 +392,11 @@ def _rebuild(
         # What was found may be of commits made since. An archive left for a swap that loses would stop
         # everybody.
         raise _changed(ctx, ctx.key(keys.POINTER))
-    if source.open_for is not None and decide(ctx, source.open_for, committed=False) is None:
-        raise _changed(ctx, ctx.key(keys.POINTER))  # it was committed: that is what was lost
+    if source.open_for is not None:
+        from inlay.ops.metadata.decision import decide
+
+        if decide(ctx, source.open_for, committed=False) is None:
+            raise _changed(ctx, ctx.key(keys.POINTER))  # it was committed: that is what was lost
     base = with_open_times(source.snapshot, there.date_us)
     updates: tuple[Update, ...] = (MoveBoundary(None),)
     if beyond is not None:

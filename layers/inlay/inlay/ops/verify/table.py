@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inlay.errors import (
     CorruptTable,
@@ -59,12 +59,9 @@ from inlay.format.snapshot import (
     Snapshot,
     with_content,
 )
-from inlay.format.transaction import Transaction
 from inlay.ops.context import Context
 from inlay.ops.maintain.expire import DAY_US, list_objects
 from inlay.ops.metadata.load import count_of, decode_segment, resolved, schemas_of
-from inlay.ops.metadata.lost_decision import gone_on
-from inlay.ops.metadata.publication import load_hint, load_publication, refuse_foreign
 from inlay.ops.read.compare_statistics import denied_rows
 from inlay.parquet.check import (
     Problem,
@@ -99,6 +96,9 @@ from inlay.plan.verify import (
     until_expired,
 )
 from inlay.storage.base import Got, Head, Missing, Refused
+
+if TYPE_CHECKING:
+    from inlay.format.transaction import Transaction
 
 # -- a pointer or archives that may be broken ------------------------------------------------------
 
@@ -536,6 +536,8 @@ class TableCheck:
         """Only what is wrong with it: how far it is behind is no fault."""
         if keys.PUBLISHED_POINTER not in self.listed:
             return
+        from inlay.ops.metadata.publication import load_hint, load_publication, refuse_foreign
+
         try:
             publication = load_publication(self.ctx).publication
             refuse_foreign(self.ctx, publication, load_hint(self.ctx), look_ahead=True)
@@ -676,11 +678,12 @@ def _walk(ctx: Context, depth: str, max_versions: int) -> tuple[Verified, str | 
         archives = "there are no archives" if newest is None else f"the newest archive is v{newest}"
         findings.add(kind, keys.POINTER, f"{read.reason}; {archives}")
         return _report(findings, version=0, depth=depth), None
-    if read.open_for is not None and (lost := gone_on(ctx, read.open_for)) is not None:
-        detail = (
-            f"{lost.uri} has version {lost.version + 1} of this transaction, which nothing decides"
-        )
-        findings.add("decision_missing", read.open_for.decision, detail)
+    if read.open_for is not None:
+        from inlay.ops.metadata.lost_decision import gone_on
+
+        if (lost := gone_on(ctx, read.open_for)) is not None:
+            at = f"{lost.uri} has version {lost.version + 1} of this transaction"
+            findings.add("decision_missing", read.open_for.decision, f"{at}, which nothing decides")
     walk = TableCheck(ctx, read.snapshot, read.raw, read.date_us, findings)
     walk.versions(max_versions)
     walk.segments()

@@ -80,6 +80,8 @@ def expired_before(snapshot: Snapshot, *, before_us: int) -> int:
 # nothing; both come from hosts whose clocks agree within milliseconds, and signatures are refused beyond 15
 # minutes. A minute is far above anything observed, and delays the deletion of orphans by a minute.
 CLOCK_MARGIN_SECONDS = 60.0
+# How long decisions of transactions are kept. Who makes one that late is told that nothing was committed.
+DECISIONS_KEPT_US = 24 * 3_600 * 1_000_000
 
 # Names of unknown objects that a result carries; all are counted.
 MAX_NAMES = 100
