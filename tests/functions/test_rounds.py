@@ -466,7 +466,7 @@ def test_nothing_starves_though_work_never_ends(
 def test_where_capacity_suffices_every_schedule_begins_a_round(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    simulated = Simulated(1_000, workers=4, minutes=0.03, every=15, seed=1)
+    simulated = Simulated(250, workers=4, minutes=0.12, every=15, seed=1)
     simulated.run(1, monkeypatch)
     assert len(simulated.rounds) == 96
     assert {len(at) for at in simulated.begun.values()} == {96}

@@ -45,11 +45,17 @@ STORES = {
 }
 
 
+def modules_with(words):
+    for path in sorted(PACKAGE.rglob("*.py")):
+        text = path.read_text()
+        if any(word in text for word in words):
+            yield path.relative_to(PACKAGE).as_posix(), ast.walk(ast.parse(text))
+
+
 def test_nothing_else_creates_an_object_under_a_condition():
     found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = path.relative_to(PACKAGE).as_posix()
-        for node in ast.walk(ast.parse(path.read_text())):
+    for name, nodes in modules_with(("IF_ABSENT", "IfAbsent")):
+        for node in nodes:
             named = getattr(node, "id", None) or getattr(node, "attr", None)
             imported = isinstance(node, ast.alias) and node.name
             if {named, imported} & {"IF_ABSENT", "IfAbsent"} and name not in STORES:
@@ -69,12 +75,12 @@ CREATORS = {
 
 def test_whoever_creates_an_object_waits_before_the_next_try():
     calls, found = 0, []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for name, nodes in modules_with(CREATORS):
+        for node in nodes:
             if isinstance(node, ast.Call) and getattr(node.func, "id", None) in CREATORS:
                 calls += 1
                 if "before_retry" not in {k.arg for k in node.keywords}:
-                    found.append(f"{path.relative_to(PACKAGE).as_posix()}:{node.lineno}")
+                    found.append(f"{name}:{node.lineno}")
     assert calls > len(CREATORS)
     assert not found, f"{found} try again at once: pass the context's `back_off`"
 
