@@ -26,8 +26,8 @@ import pytest
 from hypothesis import settings
 
 TABLE = Path(__file__).with_name("tiers.toml")
-# CPU seconds of the short tier: two cores for ten minutes, less an eighth for what waits.
-SHORT_SECONDS = 1_050
+# CPU seconds of the short tier: two cores for ten minutes, less a fifth for what waits and for collecting.
+SHORT_SECONDS = 960
 SEEDS = 1
 # Fewer examples than these show too little.
 MIN_EXAMPLES = 4
