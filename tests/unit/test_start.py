@@ -67,7 +67,7 @@ NEITHER = [
     "ops.schema.alter",
     "ops.verify",
 ]
-NEITHER += ["format.transaction", "parquet.arrow.calculate", "parquet.surgery"]
+NEITHER += ["format.puffin", "format.transaction", "parquet.arrow.calculate", "parquet.surgery"]
 COMMITTING = ["ops.commit", "plan.change", "plan.commit"]
 
 

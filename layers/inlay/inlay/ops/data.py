@@ -17,7 +17,6 @@ from inlay.errors import InvalidRequest
 from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Rows, Vector
 from inlay.format.properties import Properties, is_published
-from inlay.format.puffin import encode_puffin
 from inlay.format.schema import Schema, listed_names
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
@@ -297,6 +296,8 @@ def _bytes_at_most(rows: BitMap64) -> int:
 def _write_vectors(
     ctx: Context, loaded: LoadedTable, positions: Mapping[str, BitMap64]
 ) -> list[Marker]:
+    from inlay.format.puffin import encode_puffin  # appends have none
+
     key = keys.tombstone_key(loaded.date_us, ctx.new_id(), "puffin")
     data, blobs = encode_puffin([(ctx.location(file), rows) for file, rows in positions.items()])
     ctx.upload_begins()

@@ -28,7 +28,6 @@ from pyroaring import BitMap64
 from inlay.errors import CorruptTable, UnreadableFile
 from inlay.format.entry import ColumnStats, KeyRange, Keys, Marker, RowGroups, Rows, Vector, Where
 from inlay.format.predicate import And, Comparison, In, IsNull, Not, Predicate, field_ids
-from inlay.format.puffin import decode_vector
 from inlay.format.schema import Primitive, Schema
 from inlay.parquet.arrow.evaluate import cast_or_null, column_at, columns_of, comparable, selected
 from inlay.parquet.arrow.types import arrow_primitive, positions_array, to_array, to_scalar
@@ -526,6 +525,7 @@ def _marks(positions: pa.Array, rows: int) -> pa.Array:
 
 def load_vector(objects: Objects, vector: Vector, file_rows: int) -> BitMap64:
     """The positions of a deletion vector: one ranged GET, or the cache."""
+    from inlay.format.puffin import decode_vector  # most files have none
 
     def load() -> tuple[BitMap64, int]:
         place = ByteRange(vector.offset, vector.offset + vector.length)
