@@ -174,7 +174,6 @@ bench: $(READY) ## measure requests, bytes, CPU, memory; beside other libraries:
 	$(BIN)/python benchmarks/contention.py --writers 4,8,16 --threads 0 --rounds 5 --json docs/benchmarks/contention.json
 	$(BIN)/python benchmarks/metadata.py --files $(FILES) --write
 	$(BIN)/python benchmarks/surgery.py
-	$(BIN)/python benchmarks/shapes.py
 	$(BIN)/python benchmarks/day.py --write $(if $(PEERS),--peers)
 
 bench-counts: $(READY) ## write again the counts and ratios that tests compare with

@@ -2,6 +2,9 @@
 
     python benchmarks/backoff.py
 
+It is for choosing the rules of waiting, with more writers than a machine has cores for. What they cost, CPU
+included, is measured by `contention.py`; where the two differ, that is right.
+
 Writers, requests and one server are events on a clock of their own, so that forty writers need neither
 forty processes nor a quiet machine. A request is on its way for about 10 ms, waits for the server, is
 served, and is 10 ms on its way back. An appending writer makes the round trips of a warm append (PUT data

@@ -4,6 +4,7 @@
     python benchmarks/bench.py --peers --write           # beside other libraries (in their own environment)
     python benchmarks/bench.py --endpoint-url URL        # against a server of yours, which is not counted
     python benchmarks/bench.py --rows 90000 --files 3 --counts   # a small table; only what is counted
+    python benchmarks/bench.py --shapes --peers          # only the tables of other shapes (`shapes.py`)
 
 TPC-H's lineitem (16 columns, sorted by order key as it is generated) as 20 files. Requests and bytes are
 counted at a server in a process of its own that answers each request after `--latency-ms`. Counts are exact
@@ -31,6 +32,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import page
+import shapes
 from counting_server import CountingServer, Measured
 from inlay.local.stack import environment
 from peers import COMPACTION, COMPACTIONS, Query, uneven
@@ -223,7 +225,7 @@ def measure_writes(run: Run, data: pa.Table) -> None:
     run.measure("update 1 row", lambda: table.update({"l_tax": "0"}, where=one))
 
 
-KEY = ["l_orderkey", "l_linenumber"]
+KEY = shapes.KEY
 
 
 def measure_deletes(run: Run, data: pa.Table) -> None:
@@ -257,6 +259,26 @@ def measure_deletes(run: Run, data: pa.Table) -> None:
 
 
 TWO = ["l_extendedprice", "l_shipmode"]
+
+
+def measure_shapes(run: Run, data: pa.Table, scale: shapes.Scale) -> None:
+    import inlay
+
+    def by(pieces: Sequence[pa.Table], endpoint: str, name: str) -> Callable[[], shapes.Ask]:
+        names = pieces[0].column_names
+        key = [each for each in ("id", *KEY) if each in names]
+        table = inlay.create(uri(name), pieces[0].schema, primary_key=key, sort_by=key[0])
+        for piece in pieces:
+            table.append(piece)
+
+        def opened() -> shapes.Ask:
+            found = inlay.open(uri(name))
+            return lambda q: int(found.scan(columns=q[0], where=q[1]).to_arrow().num_rows)
+
+        return opened
+
+    of = shapes.Shapes("inlay", run.server, scale, data, shapes.INLAY_ACTS, by)
+    run.cases += [Case(shapes.SECTION, name, used) for name, used in of.measured()]
 
 
 def measure_planning(run: Run, files: int) -> None:
@@ -317,7 +339,10 @@ def baseline(run: Run, data: pa.Table, files: int) -> None:
 
 
 def peers_python() -> Path:
-    """An environment with the other libraries, made when it is not there."""
+    """An environment with the other libraries, made when it is not there; INLAY_PEERS names the Python of
+    another."""
+    if other := os.environ.get("INLAY_PEERS"):
+        return Path(other)
     folder = HERE.parent / ".tools" / "peers"
     python = folder / "bin" / "python"
     if not python.exists():
@@ -329,21 +354,25 @@ def peers_python() -> Path:
 
 
 def measure_peers(
-    run: Run, data: pa.Table, names: Sequence[str], queries: Mapping[str, Any]
+    run: Run,
+    data: pa.Table,
+    names: Sequence[str],
+    queries: Mapping[str, Any],
+    scale: shapes.Scale = shapes.Scale(),  # noqa: B008 - frozen
 ) -> Iterator[Case]:
-    asked = json.dumps(queries)
+    asked, more = json.dumps(queries), json.dumps(asdict(scale))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "lineitem.parquet"
         pq.write_table(data, path, compression="none")
         for name in names:
             done = subprocess.run(
-                [peers_python(), HERE / "peers.py", name, run.server.endpoint, path, asked],
+                [peers_python(), HERE / "peers.py", name, run.server.endpoint, path, asked, more],
                 capture_output=True,
                 text=True,
                 env={**os.environ, **run.server.env()},
             )
-            if done.returncode:
-                print(f"{name}: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+            if done.stderr:
+                print(f"{name}: {done.stderr.strip()}", file=sys.stderr)
             for line in done.stdout.splitlines():
                 if line.startswith("{"):
                     row = json.loads(line)
@@ -424,6 +453,8 @@ def measure_all(
     peers: Sequence[str] = (),
     only_compaction: bool = False,
     only_queries: bool = False,
+    only_shapes: bool = False,
+    scale: shapes.Scale = shapes.Scale(),  # noqa: B008 - frozen
 ) -> list[Case]:
     run = Run(server)
     data = lineitem(rows)
@@ -433,6 +464,11 @@ def measure_all(
         if only_compaction:
             measure_compaction(run, data)
             run.cases += measure_peers(run, data, [p for p in peers if p in COMPACTIONS], {})
+            return run.cases
+        if only_shapes:
+            fill(data, files)
+            measure_shapes(run, data, scale)
+            run.cases += measure_peers(run, data, peers, {}, scale)
             return run.cases
         baseline(run, data, files)
         fill(data, files)
@@ -445,7 +481,10 @@ def measure_all(
             measure_compaction(run, data)
         if planning:
             measure_planning(run, planning)
-        run.cases += measure_peers(run, data, peers, Asked.of(data).where())
+        if scale.latency_ms is not None:
+            server.clear()
+            measure_shapes(run, data, scale)
+        run.cases += measure_peers(run, data, peers, Asked.of(data).where(), scale)
     return run.cases
 
 
@@ -457,12 +496,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--planning-files", type=int, default=0)
     parser.add_argument("--peers", nargs="*", choices=PEERS, help="all, or those named")
     parser.add_argument("--compaction", action="store_true", help="print that table, and no other")
+    parser.add_argument("--shapes", action="store_true", help="print that table, and no other")
+    for name in ("columns", "tiny", "orphans"):
+        parser.add_argument(f"--{name}", type=int, default=getattr(shapes.Scale, name))
     parser.add_argument("--endpoint-url", help="a server of the same kind that runs already")
     parser.add_argument("--queries", action="store_true", help="only the queries")
     parser.add_argument("--counts", action="store_true", help="print what is counted, as JSON")
     parser.add_argument("--ratios", action="store_true", help="print CPU to pyarrow's, as JSON")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks")
     options = parser.parse_args(arguments)
+    counted = options.counts or options.ratios or options.queries or options.compaction
+    scale = shapes.Scale(
+        None if counted else options.latency_ms, options.columns, options.tiny, options.orphans
+    )
     peers = options.peers if options.peers is None or options.peers else list(PEERS)
     with CountingServer(options.latency_ms, endpoint=options.endpoint_url or "") as server:
         cases = measure_all(
@@ -473,12 +519,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             peers=peers or (),
             only_compaction=options.compaction,
             only_queries=options.queries or options.ratios,
+            only_shapes=options.shapes,
+            scale=scale,
         )
     if options.compaction:
         print("\n".join(page.compactions([asdict(case) for case in cases], COMPACTION)))
-        return 0
-    if options.counts or options.ratios:
-        print(json.dumps(counts(cases) if options.counts else cpu_ratios(cases), indent=1))
         return 0
     command = f"python benchmarks/bench.py {' '.join(arguments or sys.argv[1:])}"
     about = (
@@ -486,7 +531,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{options.latency_ms:g} ms; Python {platform.python_version()}, pyarrow {pa.__version__}, "
         f"{os.cpu_count()} cores, load {os.getloadavg()[2]:.0f}."
     )
-    results = {"command": command, "about": about, "cases": [asdict(case) for case in cases]}
+    if options.shapes:
+        print("\n".join(page.shapes([asdict(case) for case in cases])))
+        if options.write:
+            kept = page.stored("results.json")
+            others = [c for c in kept["cases"] if c["section"] != shapes.SECTION]
+            kept["shapes"] = f"{command}: {about}"
+            kept["cases"] = others + [asdict(c) for c in cases if c.section == shapes.SECTION]
+            (page.PLACE / "results.json").write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+            page.main()
+        return 0
+    if options.counts or options.ratios:
+        print(json.dumps(counts(cases) if options.counts else cpu_ratios(cases), indent=1))
+        return 0
+    results = {
+        "command": command,
+        "about": about,
+        "shapes": f"{command}: {about}",
+        "cases": [asdict(case) for case in cases],
+    }
     if options.write:
         (page.PLACE / "results.json").write_text(json.dumps(results, indent=1) + "\n", "utf-8")
         (page.PLACE / "ratios.svg").write_text(plot(cases), "utf-8")

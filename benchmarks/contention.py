@@ -2,6 +2,7 @@
 
     python benchmarks/contention.py                               # 1, 4, 8, 16 processes, 16 threads
     python benchmarks/contention.py --crowd                       # 40 processes as well
+    python benchmarks/contention.py --swaps 15                    # as many swaps of a key as S3 takes
     python benchmarks/contention.py --writers 4,8,16 --threads 0 --rounds 5 --json contention.json
     python benchmarks/contention.py --transactions --writers 1,4,8 --rounds 3 --json transactions.json
 
@@ -238,10 +239,11 @@ def in_threads(name: str, writers: int, seconds: float, *, together: bool) -> Me
 
 
 @contextmanager
-def server(latency_ms: float) -> Iterator[AwsProcess]:
+def server(latency_ms: float, swaps: float) -> Iterator[AwsProcess]:
     from inlay.local.s3server import AwsProcess  # slow to import: only here, not in each writer
 
-    with AwsProcess(["s3"], latency_ms=latency_ms) as aws:
+    swap_ms = 1_000 / swaps if swaps else 0.0
+    with AwsProcess(["s3"], latency_ms=latency_ms, swap_ms=swap_ms) as aws:
         os.environ.update(aws.env())
         client: Any = S3Store(BUCKET).client
         client.create_bucket(Bucket=BUCKET)
@@ -342,6 +344,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=1, help="of all loops, for medians of ratios")
     parser.add_argument("--latency-ms", type=float, default=LATENCY_MS, help="of each request")
+    parser.add_argument("--swaps", type=float, default=0.0, help="of a key a second; S3: 15")
     parser.add_argument("--json", type=Path, help="write every figure to this file")
     options = parser.parse_args()
     counts = [int(n) for n in options.writers.split(",") if n] + [40] * options.crowd
@@ -349,7 +352,7 @@ def main() -> None:
     print(f"{options.latency_ms:.0f} ms a request, {options.seconds:.0f} s each; times in seconds")
     print(f"{HEADINGS[0]:<26} {HEADINGS[1]:>9}", *(f"{h:>8}" for h in HEADINGS[2:]), " ratio")
     figures: list[dict[str, Any]] = []
-    with server(options.latency_ms) as aws:
+    with server(options.latency_ms, options.swaps) as aws:
         for count in counts if options.transactions else ():
             for number in range(options.rounds):
                 figures += figures_of(count, transactions(aws, count, number, options.seconds))

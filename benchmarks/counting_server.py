@@ -21,6 +21,7 @@ import asyncio
 import gc
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -572,6 +573,30 @@ class CountingServer:
             cpu_s=round(cpu, 4),
             wall_s=round(wall, 4),
             peak_mb=round(max(0, _status("VmHWM") - before_bytes) / 1e6, 1),
+        )
+
+    def measure_process(self, program: str) -> Measured:
+        """The same of a Python process that does only this: CPU and wall from its start to its end."""
+        self.clear()
+        before, started = os.times(), time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-c", program],
+            check=True,
+            env={**os.environ, **self.env(), "PYTHONDONTWRITEBYTECODE": ""},
+            stdout=subprocess.DEVNULL,
+        )
+        wall, after = time.perf_counter() - started, os.times()
+        children = after.children_user + after.children_system
+        used = self.usage()
+        return Measured(
+            rows=0,
+            requests=used.total,
+            bytes_up=used.bytes_up,
+            bytes_down=used.bytes_down,
+            depth=used.depth,
+            cpu_s=round(children - before.children_user - before.children_system, 4),
+            wall_s=round(wall, 4),
+            peak_mb=0.0,
         )
 
     def _ask(self, what: str, body: str = "") -> bytes:

@@ -27,10 +27,17 @@ requests that the server saw); then seconds of CPU / wall of the same query agai
 Where decoding is all there is to do, decoders other than Arrow's take less CPU. A row of 16 columns is in
 16 places of a file: a lookup sends a request for those far apart. What each row of ours waits for, and
 where its limit is: [reading](reading.md)."""
-CONTENTION = """Processes that append row after row for 8 s at 20 ms a request, medians of five rounds,
-beside a bare loop of GET, PUT and PUT If-Match in the same round. On S3 one key takes some 15 swaps a
-second, and refuses others meanwhile: by arithmetic (`benchmarks/backoff.py`) 16 writers then commit .91 of
-what the bare loop does, with half its requests, 4 writers .98, 40 writers .89.
+SHAPES = """Each cell: requests / MB both ways / waves; seconds of CPU / wall, opening the table included.
+A fresh process is measured from its start to its end. "Delete of one key in 60": delta-rs and Lance by a
+merge. Of 5,000 columns the tables are created with their rows; pyarrow, Polars and DuckDB write plain files
+with pyarrow, which is what a write is held to. Orphans were put beside the table's files, and go without
+a grace; ours come with a commit, whose steps [reading](reading.md) lists.
+
+`--columns`, `--tiny`, `--orphans` and `--rows` make it smaller."""
+CONTENTION = """Processes that append row after row at 20 ms a request, beside a bare loop of GET, PUT and
+PUT If-Match in the same round; medians of the rounds, and of the ratios within a round.
+`benchmarks/backoff.py` computes what rules of waiting would do with more writers than there are cores for;
+this is what they did.
 
 `python benchmarks/contention.py --writers 4,8,16 --threads 0 --rounds 5`"""
 METADATA = """Entries with statistics of ten columns, through the real planner and commit: requests / KB
@@ -115,6 +122,22 @@ def _query(case: Mapping[str, Any]) -> str:
         f"{cold['requests']} / {cold['bytes_down'] / 1e6:.1f} / {cold['depth']}; "
         f"{warm['cpu_s']:.2f} / {warm['wall_s']:.2f}"
     )
+
+
+def shapes(cases: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What each library was asked besides the queries, once."""
+    of = [c for c in cases if c["section"] == "Other shapes"]
+    libraries = list(dict.fromkeys(c["library"] for c in of))
+    rows = []
+    for name in dict.fromkeys(c["name"] for c in of):
+        found = {c["library"]: c["first"] for c in of if c["name"] == name}
+        rows.append([name, *(_shape(found[each]) if each in found else "" for each in libraries)])
+    return table(["", *libraries], rows)
+
+
+def _shape(m: Mapping[str, Any]) -> str:
+    moved = (m["bytes_up"] + m["bytes_down"]) / 1e6
+    return f"{m['requests']:,} / {moved:.2f} / {m['depth']}; {m['cpu_s']:.2f} / {m['wall_s']:.2f}"
 
 
 def operations(cases: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -228,6 +251,7 @@ def page(read: Callable[[str], Any]) -> str:
         parts += [f"## {title}", "", about, "", *read(TABLES)[name], ""]
     parts += ["## Queries", "", f"{results['about']} {QUERIES}", ""]
     parts += [f"`{results['command']}`", "", *queries(cases), "", "![ratios](ratios.svg)", ""]
+    parts += ["## Other shapes", "", SHAPES, "", results["shapes"], "", *shapes(cases), ""]
     parts += ["## Operations", "", "On the same table.", "", *operations(cases), ""]
     parts += [f"## {compaction}", "", *compactions(cases, compaction), ""]
     parts += ["## Many writers", "", CONTENTION, "", *contention(read("contention.json")), ""]

@@ -1,9 +1,10 @@
 """The query table by other libraries, in an environment that has them (`make bench PEERS=1`).
 
-    python peers.py LIBRARY ENDPOINT DATA.parquet QUERIES.json
+    python peers.py LIBRARY ENDPOINT DATA.parquet QUERIES.json SCALE.json
 
 Each library writes the same 20 parts its own way, with its own defaults, and is asked the same questions:
-of a table just opened, and once more. One line of JSON for each; what fails is said on standard error.
+of a table just opened, and once more; then those of tables of other shapes (`shapes.py`). One line of JSON
+for each; what fails is said on standard error.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from counting_server import CountingServer
+import shapes
+from counting_server import CountingServer, Measured
 
 FILES = 20
 # Columns, condition, limit, and a column to order by, the greatest first.
@@ -55,14 +57,12 @@ def filesystem(endpoint: str) -> Any:
     )
 
 
-def write_files(data: pa.Table, endpoint: str, name: str) -> list[str]:
+def write_files(pieces: Sequence[pa.Table], endpoint: str, name: str) -> None:
     """Plain Parquet files, as pyarrow writes them by default but for zstd."""
     fs = filesystem(endpoint)
-    found = []
-    for n, part in enumerate(parts(data)):
-        found.append(f"bench/{name}/{n:02}.parquet")
-        pq.write_table(part, found[-1], filesystem=fs, compression="zstd")
-    return found
+    for n, part in enumerate(pieces):
+        path = f"bench/{name}/{n:04}.parquet"
+        pq.write_table(part, path, filesystem=fs, compression="zstd")
 
 
 def expression(where: str) -> Any:
@@ -92,13 +92,13 @@ def unordered(query: Query) -> tuple[list[str] | None, str | None, int | None]:
     return columns, where, limit
 
 
-def by_pyarrow(data: pa.Table, endpoint: str) -> Open:
+def by_pyarrow(pieces: Sequence[pa.Table], endpoint: str, name: str = "pyarrow") -> Open:
     import pyarrow.dataset as ds
 
-    write_files(data, endpoint, "pyarrow")
+    write_files(pieces, endpoint, name)
 
     def opened() -> Callable[[Query], int]:
-        dataset = ds.dataset("bench/pyarrow", filesystem=filesystem(endpoint), format="parquet")
+        dataset = ds.dataset(f"bench/{name}", filesystem=filesystem(endpoint), format="parquet")
 
         def ask(query: Query) -> int:
             columns, where, limit = unordered(query)
@@ -112,22 +112,16 @@ def by_pyarrow(data: pa.Table, endpoint: str) -> Open:
     return opened
 
 
-def by_polars(data: pa.Table, endpoint: str) -> Open:
+def by_polars(pieces: Sequence[pa.Table], endpoint: str, name: str = "polars") -> Open:
     import polars as pl
 
-    write_files(data, endpoint, "polars")
-    options = {
-        "aws_endpoint_url": endpoint,
-        "aws_access_key_id": "bench",
-        "aws_secret_access_key": "bench",
-        "aws_region": "us-east-1",
-        "aws_allow_http": "true",
-    }
+    write_files(pieces, endpoint, name)
+    options = shapes.polars_options(endpoint)
 
     def opened() -> Callable[[Query], int]:
         def ask(query: Query) -> int:
             columns, where, limit, order = query
-            frame = pl.scan_parquet("s3://bench/polars/*.parquet", storage_options=options)
+            frame = pl.scan_parquet(f"s3://bench/{name}/*.parquet", storage_options=options)
             if where is not None:
                 frame = frame.filter(pl.sql_expr(where))
             if order is not None:
@@ -151,35 +145,14 @@ def sql(table: str, query: Query) -> str:
     return text + (f" LIMIT {limit}" if limit else "")
 
 
-def by_duckdb(data: pa.Table, endpoint: str) -> Open:
-    import duckdb
-
-    write_files(data, endpoint, "duckdb")
+def by_duckdb(pieces: Sequence[pa.Table], endpoint: str, name: str = "duckdb") -> Open:
+    write_files(pieces, endpoint, name)
 
     def opened() -> Callable[[Query], int]:
-        found = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-        try:
-            import duckdb_extension_httpfs  # noqa: F401 - brings the extension
-            from duckdb_extensions import import_extension
-
-            import_extension("httpfs")
-        except ImportError:
-            pass
-        found.execute("LOAD httpfs")
-        host = endpoint.removeprefix("http://")
-        for name, value in {
-            "s3_endpoint": host,
-            "s3_access_key_id": "bench",
-            "s3_secret_access_key": "bench",
-            "s3_region": "us-east-1",
-            "s3_url_style": "path",
-            "s3_use_ssl": False,
-        }.items():
-            shown = f"'{value}'" if isinstance(value, str) else str(value).lower()
-            found.execute(f"SET {name}={shown}")
+        found = shapes.duckdb_connection(endpoint)
 
         def ask(query: Query) -> int:
-            rows = found.execute(sql("'s3://bench/duckdb/*.parquet'", query)).fetch_arrow_table()
+            rows = found.execute(sql(f"'s3://bench/{name}/*.parquet'", query)).fetch_arrow_table()
             return int(rows.num_rows)
 
         return ask
@@ -187,26 +160,15 @@ def by_duckdb(data: pa.Table, endpoint: str) -> Open:
     return opened
 
 
-def delta_options(endpoint: str) -> dict[str, str]:
-    return {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "bench",
-        "AWS_SECRET_ACCESS_KEY": "bench",
-        "AWS_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-        "conditional_put": "etag",
-    }
-
-
-def by_deltalake(data: pa.Table, endpoint: str) -> Open:
+def by_deltalake(pieces: Sequence[pa.Table], endpoint: str, name: str = "delta") -> Open:
     from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-    options = delta_options(endpoint)
-    for part in parts(data):
-        write_deltalake("s3://bench/delta", part, mode="append", storage_options=options)
+    options = shapes.delta_options(endpoint)
+    for part in pieces:
+        write_deltalake(f"s3://bench/{name}", part, mode="append", storage_options=options)
 
     def opened() -> Callable[[Query], int]:
-        table = DeltaTable("s3://bench/delta", storage_options=options)
+        table = DeltaTable(f"s3://bench/{name}", storage_options=options)
 
         def ask(query: Query) -> int:
             batches = QueryBuilder().register("t", table).execute(sql("t", query))
@@ -237,15 +199,15 @@ def iceberg_catalog(endpoint: str) -> Any:
     return SqlCatalog("bench", **settings)
 
 
-def by_pyiceberg(data: pa.Table, endpoint: str) -> Open:
+def by_pyiceberg(pieces: Sequence[pa.Table], endpoint: str, name: str = "lineitem") -> Open:
     catalog = iceberg_catalog(endpoint)
-    catalog.create_namespace("b")
-    table = catalog.create_table("b.lineitem", schema=data.schema)
-    for part in parts(data):
+    catalog.create_namespace_if_not_exists("b")
+    table = catalog.create_table(f"b.{name}", schema=pieces[0].schema)
+    for part in pieces:
         table.append(part)
 
     def opened() -> Callable[[Query], int]:
-        found = iceberg_catalog(endpoint).load_table("b.lineitem")
+        found = iceberg_catalog(endpoint).load_table(f"b.{name}")
 
         def ask(query: Query) -> int:
             columns, where, limit = unordered(query)
@@ -261,25 +223,15 @@ def by_pyiceberg(data: pa.Table, endpoint: str) -> Open:
     return opened
 
 
-def lance_options(endpoint: str) -> dict[str, str]:
-    return {
-        "aws_endpoint": endpoint,
-        "aws_access_key_id": "bench",
-        "aws_secret_access_key": "bench",
-        "aws_region": "us-east-1",
-        "allow_http": "true",
-    }
-
-
-def by_lance(data: pa.Table, endpoint: str) -> Open:
+def by_lance(pieces: Sequence[pa.Table], endpoint: str, name: str = "lance") -> Open:
     import lance
 
-    options = lance_options(endpoint)
-    for part in parts(data):
-        lance.write_dataset(part, "s3://bench/lance", mode="append", storage_options=options)
+    options = shapes.lance_options(endpoint)
+    for part in pieces:
+        lance.write_dataset(part, f"s3://bench/{name}", mode="append", storage_options=options)
 
     def opened() -> Callable[[Query], int]:
-        found = lance.dataset("s3://bench/lance", storage_options=options)
+        found = lance.dataset(f"s3://bench/{name}", storage_options=options)
 
         def ask(query: Query) -> int:
             columns, where, limit = unordered(query)
@@ -293,7 +245,7 @@ def by_lance(data: pa.Table, endpoint: str) -> Open:
 def compact_deltalake(data: pa.Table, endpoint: str) -> Callable[[], int]:
     from deltalake import DeltaTable, write_deltalake
 
-    options = delta_options(endpoint)
+    options = shapes.delta_options(endpoint)
     for part in uneven(data):
         write_deltalake("s3://bench/delta-c", part, mode="append", storage_options=options)
     table = DeltaTable("s3://bench/delta-c", storage_options=options)
@@ -308,7 +260,7 @@ def compact_deltalake(data: pa.Table, endpoint: str) -> Callable[[], int]:
 def compact_lance(data: pa.Table, endpoint: str) -> Callable[[], int]:
     import lance
 
-    options = lance_options(endpoint)
+    options = shapes.lance_options(endpoint)
     for part in uneven(data):
         lance.write_dataset(part, "s3://bench/lance-c", mode="append", storage_options=options)
     found = lance.dataset("s3://bench/lance-c", storage_options=options)
@@ -433,7 +385,7 @@ def half_means(counts: Sequence[DayCount]) -> tuple[DayCount, DayCount]:
 
 class DayOfDelta:
     def __init__(self, endpoint: str) -> None:
-        self.options = delta_options(endpoint)
+        self.options = shapes.delta_options(endpoint)
 
     def append(self, data: pa.Table) -> None:
         from deltalake import write_deltalake
@@ -487,16 +439,14 @@ def day(library: str, endpoint: str, plan: str) -> None:
     print(json.dumps({name: [asdict(each) for each in of] for name, of in found.items()}))
 
 
-def main(library: str, endpoint: str, path: str, queries: str) -> None:
+def main(library: str, endpoint: str, path: str, queries: str, scale: str) -> None:
     data = pq.read_table(path)
     server = CountingServer(endpoint=endpoint)
     os.environ.update(server.env())
-    opener = LIBRARIES[library](data, endpoint)
+    by = LIBRARIES[library]
+    opener = by(parts(data), endpoint)
     if library in COMPACTIONS:
-        used = server.measure(COMPACTIONS[library](data, endpoint))
-        row = {"section": COMPACTION, "name": "compact", "first": asdict(used), "again": None}
-        print(json.dumps(row), flush=True)
-    del data
+        show(COMPACTION, "compact", server.measure(COMPACTIONS[library](data, endpoint)))
     opener()([["l_tax"], "l_orderkey = 1", 1, None])  # type: ignore[arg-type]  # imports are not measured
     for name, query in json.loads(queries).items():
         opened: list[Callable[[Query], int]] = []
@@ -511,8 +461,18 @@ def main(library: str, endpoint: str, path: str, queries: str) -> None:
         except Exception:
             traceback.print_exc(limit=1)
             continue
-        row = {"section": "Queries", "name": name, "first": asdict(cold), "again": asdict(warm)}
-        print(json.dumps(row), flush=True)
+        show("Queries", name, cold, warm)
+    more = shapes.Scale(**json.loads(scale))
+    if more.latency_ms is not None:
+        acts = shapes.Shapes(library, server, more, data, shapes.PEER_ACTS.get(library), by)
+        for name, used in acts.measured():
+            show(shapes.SECTION, name, used)
+
+
+def show(section: str, name: str, first: Measured, again: Measured | None = None) -> None:
+    warm = None if again is None else asdict(again)
+    row = {"section": section, "name": name, "first": asdict(first), "again": warm}
+    print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

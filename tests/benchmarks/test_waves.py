@@ -157,12 +157,12 @@ MAINTENANCE: dict[str, tuple[tuple[int, int], Act]] = {
         (5, 5),
         lambda t: t.delete("id = 7", mode="vector"),
     ),
-    "a row by surgery: then its row group, a look at the object, the new one": (
-        (8, 8),
+    "a row by surgery: then its row group, beside it a look at the object, the new one": (
+        (7, 8),
         lambda t: t.delete("id = 7", mode="surgery"),
     ),
     "a row of each file by surgery: one file after the other": (
-        (5 + 3 * FILES, 3 + 5 * FILES),
+        (5 + 2 * FILES, 3 + 5 * FILES),
         lambda t: t.delete(f"id % {ROWS} = 7", mode="surgery"),
     ),
     "a row by rewriting its file": ((7, 7), lambda t: t.delete("id = 7", mode="rewrite")),

@@ -65,6 +65,13 @@ def test_what_is_asked_for_is_done_where_it_is_possible() -> None:
     assert chosen().no_surgery is None
 
 
+def test_where_no_row_group_would_stay_the_file_is_written_whole() -> None:
+    for strategy in ("auto", "surgery"):
+        choice = chosen(surgery=None, strategy=strategy)
+        assert (choice.method, choice.surgery, choice.no_surgery) == ("rewrite", None, None)
+        assert choice.reason.startswith("2 of ") and choice.reason.endswith("again, too")
+
+
 def test_small_files_are_written_whole() -> None:
     assert chosen(SMALL_FILE_BYTES, surgery=Cost(1)).method == "rewrite"
     assert chosen(SMALL_FILE_BYTES + 1, surgery=Cost(1)).method == "surgery"

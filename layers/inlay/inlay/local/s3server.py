@@ -77,12 +77,21 @@ class LoggedRequest:
 
 class AwsApp:
     """Answers requests, which the server hands over whole. Each S3 request takes
-    `latency_ms` longer; what S3 holds is kept in `data_dir`, if that is given."""
+    `latency_ms` longer; what S3 holds is kept in `data_dir`, if that is given. With `swap_ms`, a swap of a
+    key takes so long, and others of the same key are refused meanwhile, as S3 does."""
 
     def __init__(
-        self, services: Iterable[str], *, latency_ms: float = 0.0, data_dir: Path | None = None
+        self,
+        services: Iterable[str],
+        *,
+        latency_ms: float = 0.0,
+        data_dir: Path | None = None,
+        swap_ms: float = 0.0,
     ) -> None:
         self._services = frozenset(services)
+        self._swap_seconds = swap_ms / 1_000
+        self._swapping: set[tuple[str, str]] = set()
+        self._swaps = threading.Lock()
         self._latency_seconds = latency_ms / 1_000
         self._queues: Queues | None = None
         if "sqs" in self._services:
@@ -137,7 +146,24 @@ class AwsApp:
             return self._queues(request)
         if self._latency_seconds:
             time.sleep(self._latency_seconds)
+        if self._swap_seconds and request.method == "PUT" and "if-match" in request.headers:
+            return self._swap(request)
         return self._s3(request)
+
+    def _swap(self, request: AwsRequest) -> AwsAnswer:
+        name = (request.bucket, request.key)
+        with self._swaps:
+            if name in self._swapping:
+                words = "Another conditional write of this key is under way."
+                return AwsAnswer.error(409, "ConditionalRequestConflict", words)
+            answered = self._s3(request)
+            if answered.status != 200:
+                return answered
+            self._swapping.add(name)
+        time.sleep(self._swap_seconds)
+        with self._swaps:
+            self._swapping.discard(name)
+        return answered
 
     def _answer_log(self, request: AwsRequest) -> AwsAnswer:
         if request.method == "DELETE":
@@ -252,6 +278,7 @@ class EmbeddedAws:
         latency_ms: float = 0.0,
         host: str = HOST,
         data_dir: Path | None = None,
+        swap_ms: float = 0.0,
     ) -> None:
         unknown = sorted(set(services) - set(SERVICES))
         if unknown:
@@ -259,6 +286,7 @@ class EmbeddedAws:
         self._services = services
         self._latency_ms = latency_ms
         self._data_dir = data_dir
+        self._swap_ms = swap_ms
         self._wanted_port = port
         self._host = host
         self._server: _Server | None = None
@@ -269,7 +297,12 @@ class EmbeddedAws:
         if alone and not _running.acquire(blocking=False):
             raise RuntimeError("an embedded AWS with queues is already running in this process")
         try:
-            app = AwsApp(self._services, latency_ms=self._latency_ms, data_dir=self._data_dir)
+            app = AwsApp(
+                self._services,
+                latency_ms=self._latency_ms,
+                data_dir=self._data_dir,
+                swap_ms=self._swap_ms,
+            )
             self._server = _Server(self._wanted_port, app, self._host)
         except BaseException:
             if alone:
@@ -336,12 +369,14 @@ class AwsProcess:
         latency_ms: float = 0.0,
         host: str = HOST,
         data_dir: Path | None = None,
+        swap_ms: float = 0.0,
     ) -> None:
         self._command = [
             *(sys.executable, "-m", "inlay.local.s3server"),
             *("--services", ",".join(services)),
             *("--port", str(port), "--latency-ms", str(latency_ms), "--host", host),
             *(("--data-dir", str(data_dir)) if data_dir is not None else ()),
+            *("--swap-ms", str(swap_ms)),
         ]
         self._child: subprocess.Popen[str] | None = None
         self._url = ""
@@ -407,6 +442,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m inlay.local.s3server", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--latency-ms", type=float, default=0.0, help="delay of each S3 request")
+    parser.add_argument(
+        "--swap-ms", type=float, default=0.0, help="of a swap, while others of its key are refused"
+    )
     parser.add_argument("--host", default=HOST, help="0.0.0.0 lets containers in, and others")
     parser.add_argument("--data-dir", type=Path, help="keeps what S3 holds; else it ends with this")
     parser.add_argument("--services", default=",".join(SERVICES), help="of s3 and sqs")
@@ -427,6 +465,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         latency_ms=options.latency_ms,
         host=options.host,
         data_dir=options.data_dir,
+        swap_ms=options.swap_ms,
     ) as aws:
         print(aws.endpoint_url, flush=True)
         done.wait()

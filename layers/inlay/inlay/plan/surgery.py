@@ -89,8 +89,8 @@ def choose(
     """How to remove rows from `entry`, and why that way; never which rows are left, only the cost.
 
     `surgery`: its cost, from the file's own layout (`parquet.surgery.surgery.plan_edit`), or why it is not
-    possible. Surgery can be done in steps, so it is chosen where the whole file does not fit `seconds_left`
-    (None: no bound)."""
+    possible; None if no row group would stay as it is. Surgery can be done in steps, so it is chosen where
+    the whole file does not fit `seconds_left` (None: no bound)."""
     groups = f"{touched.groups} of {entry.row_groups} row groups are touched"
     cut = surgery if isinstance(surgery, Cost) else None
     whole = rewrite_cost(entry, touched)
@@ -101,12 +101,14 @@ def choose(
         method, reason = "drop", "every row of it is deleted: the entry is dropped"
     elif strategy == "rewrite":
         reason = f"rewrite was requested; {groups}"
-    elif cut is None:
+    elif isinstance(surgery, str):
         reason = f"surgery is not possible here ({surgery}): the whole file is written"
-    elif strategy == "surgery":
+    elif cut is not None and strategy == "surgery":
         method, reason = "surgery", f"surgery was requested; {groups}"
     elif entry.size <= SMALL_FILE_BYTES:
         reason = "the file is small: one GET and one PUT"
+    elif cut is None:
+        reason = f"{groups}: surgery would write each of them again, too"
     elif seconds_left is not None and whole.seconds > seconds_left:
         method = "surgery"
         reason = (

@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import partial
 
 from inlay.errors import InlayError, UnsupportedFile
 from inlay.parquet.footer.footer import (
@@ -134,6 +133,8 @@ def rewrite_object(
         Source(reader, location.key, location.uri, size, etag, location.version_id), size
     )
     wanted, dropped = set(groups), set(drop_groups)
+    # Beside the first row group: waited for only once there is something to write.
+    described = executor.submit(description, old.source, erase=erase)
     try:
         if 0 < size <= ONE_PUT_BYTES:
             old.add([(0, old.content(ByteRange(0, size)))])
@@ -153,8 +154,9 @@ def rewrite_object(
             frozenset(recode),
         )
         names = erase and _names(footer, layout, texts)
-        describe = partial(description, old.source, erase=erase)
-        with Assembly(store, old, key, executor, describe, before_retry=before_retry) as new:
+        with Assembly(
+            store, old, key, executor, described.result, before_retry=before_retry
+        ) as new:
             # Everything before the index: kept ranges and edited groups, each with its new offset.
             kept: list[tuple[ByteRange, int]] = []
             places: dict[int, int] = {}
