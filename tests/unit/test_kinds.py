@@ -144,7 +144,7 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
             "parse/show.py",
         },
     ),
-    "SegmentKind": ("plan/change.py", {"ops/metadata/load.py"}),
+    "SegmentKind": ("plan/answers.py", {"ops/metadata/load.py"}),
     "TextKind": ("format/landing.py", {"format/landing.py"}),
     "DeleteMode": ("format/properties.py", {"ops/write/delete.py", "ops/write/update.py"}),
     "NullKeys": ("ops/write/keyed_rows.py", {"ops/write/keyed_rows.py"}),
