@@ -1733,6 +1733,7 @@ def test_manifests_and_lists_that_are_not_right_are_refused_and_neighbours_go_on
                 file.write_bytes(bad)
             answer = between.catalog.answer("POST", path, "", body, {})
             assert answer.status in {400, 403, 404, 409}, (file, bad and str(bad)[:40], answer)
+            assert b"adopt" not in answer.body and b"inlay verify" not in answer.body, answer
             assert [r["id"] for r in rows(opened(root))] == [1]
             file.write_bytes(data)
     assert between.catalog.answer("POST", path, "", body, {}).status == 204

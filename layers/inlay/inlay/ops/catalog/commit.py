@@ -32,14 +32,20 @@ from typing import Any
 
 from inlay.errors import (
     ConcurrentChange,
+    CorruptTable,
     InlayError,
     InvalidRequest,
+    NotGranted,
     OutcomeUnknown,
     RefNotFound,
+    SchemaMismatch,
     StaleUpload,
     TableExists,
     TableNotFound,
     Unpublishable,
+    UnreadableFile,
+    UnsupportedFile,
+    UnsupportedTable,
 )
 from inlay.format import keys
 from inlay.format.properties import ICEBERG, check_properties
@@ -104,6 +110,11 @@ _WRITTEN_ONCE = (".avro", ".parquet")
 # Properties of what is published that are the publisher's.
 _PUBLISHERS = ("inlay.", "gc.enabled")
 _FORMATS = {2: "v2", 3: "v3"}
+# What adoption raises of what it cannot take.
+_OF_A_SOURCE = (
+    *(CorruptTable, NotGranted, SchemaMismatch),
+    *(UnreadableFile, UnsupportedFile, UnsupportedTable),
+)
 
 
 # -- tables ---------------------------------------------------------------------------------------
@@ -278,6 +289,25 @@ def of_late_files(table: str | None = None) -> Iterator[None]:
             "longer than its grace period",
             next_step="Run the job again; `gc.grace_days` is the grace period",
             table=error.table or table,
+        ) from error
+
+
+@contextmanager
+def _as_an_engine_wrote_it(table: str) -> Iterator[None]:
+    """What cannot be taken of a commit, in its words: adoption, which looks at what an engine has written,
+    speaks of a source to be adopted again. Of this table's own metadata it says what it is."""
+    try:
+        yield
+    except _OF_A_SOURCE as error:
+        is_own = isinstance(error, CorruptTable) and keys.ARCHIVES in (error.key or "")
+        if is_own or error.next_step.startswith(("Nothing was committed", "Write the file")):
+            raise
+        raise InvalidRequest(
+            error.message,
+            next_step="Nothing was committed. Do it by other statements (DELETE and INSERT in place of "
+            "UPDATE, copy-on-write in place of merge-on-read), or by another engine",
+            table=table,
+            key=error.key,
         ) from error
 
 
@@ -478,7 +508,8 @@ def planned(
         before = head.began_on or head.replaced
         if head.gone is not None:
             before = _list_that_was_published(ctx, base.snapshot.table_id, *head.gone)
-        changes = difference(sources, source, before, head.manifest_list)
+        with _as_an_engine_wrote_it(ctx.uri):
+            changes = difference(sources, source, before, head.manifest_list)
         is_append = changes.is_append and head.operations == {"append"}
         strict = strict or not is_append or (head.began_on is None and head.gone is None)
         if strict and head.gone is not None:
@@ -492,7 +523,8 @@ def planned(
     uploaded_us = None
     if changes is not None:
         of = replace(sources, ctx=replace(ctx, table_id=base.snapshot.table_id))
-        rows = rows_of(of, source, planned_base(base, snapshot), changes)
+        with _as_an_engine_wrote_it(ctx.uri):
+            rows = rows_of(of, source, planned_base(base, snapshot), changes)
         compared = frozenset(compared_columns(snapshot))
         updates.append(AddFiles(rows.files, rows.sources_us, compared))
         # A branch has what is picked of another one, and of main.
