@@ -566,8 +566,9 @@ class _GroupReader:
         whose dictionaries have each entry once (pyarrow 26 mixes up others)."""
         if as_codes not in self._readers:
             reader = self._readers[as_codes] = ParquetReader(memory_pool=memory_pool())
+            body = self.file.body
             reader.open(
-                self.held.as_arrow(),
+                self.held.as_arrow() if body is None else pa.BufferReader(body),
                 metadata=self.file.metadata,
                 read_dictionary=_with_dictionary(self.file.metadata) if as_codes else None,
                 pre_buffer=False,
