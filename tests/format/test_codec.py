@@ -501,3 +501,19 @@ def test_a_snapshot_that_names_what_it_does_not_contain_is_damaged(wrong: str) -
         codec.decode_snapshot(codec.encode_snapshot(snapshot), key="k")
     fine = replace(snapshot, files=Tier((), (good,)), spec_id=0)
     assert codec.decode_snapshot(codec.encode_snapshot(fine), key="k").files.inline == (good,)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        Field(1, "s", Struct((Field(2, "x", Primitive("int64"), in_partition=0),))),
+        Field(1, "s", Struct((Field(2, "x", Primitive("int64")),)), in_partition=0),
+        Field(1, "s", ListOf(Field(2, "element", Primitive("int64"))), in_partition=0),
+    ],
+    ids=["within a struct", "a struct", "a list"],
+)
+def test_a_nested_column_in_a_partition_is_damage(field: Field) -> None:
+    with pytest.raises(CorruptTable, match="nested column in a partition"):
+        codec.schema_from_json(codec.schema_to_json(Schema(0, (field,))))
+    plain = Schema(0, (Field(1, "x", Primitive("int64"), in_partition=0),))
+    assert codec.schema_from_json(codec.schema_to_json(plain)) == plain

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from inlay.iceberg.avro import decode_avro
+from inlay.iceberg.avro import decode_avro, encode_avro
 from inlay.iceberg.manifest import (
     ADDED,
     EXISTING,
     Entry,
     Manifest,
+    _entry_schema,
     decode_list,
     decode_manifest,
     encode_list,
@@ -73,3 +75,74 @@ def test_what_an_entry_does_not_say_it_inherits_and_0_is_said() -> None:
     other = replace(described, snapshot_id=77, sequence=66)
     [read] = decode_manifest(data, other)
     assert (read.entry.snapshot_id, read.entry.sequence) == (3, 2)
+
+
+# The specification of Iceberg, "Manifests": (field id, ids of a map's key and value).
+DATA_FILE = {
+    "content": 134,
+    "file_path": 100,
+    "file_format": 101,
+    "partition": 102,
+    "record_count": 103,
+    "file_size_in_bytes": 104,
+    "column_sizes": (108, 117, 118),
+    "value_counts": (109, 119, 120),
+    "null_value_counts": (110, 121, 122),
+    "nan_value_counts": (137, 138, 139),
+    "lower_bounds": (125, 126, 127),
+    "upper_bounds": (128, 129, 130),
+    "sort_order_id": 140,
+    "referenced_data_file": 143,
+}
+FROM_VERSION_3 = {"first_row_id": 142, "content_offset": 144, "content_size_in_bytes": 145}
+
+
+def field_ids(field: Any) -> Any:
+    kind = field["type"][1] if isinstance(field["type"], list) else field["type"]
+    if isinstance(kind, dict) and kind.get("logicalType") == "map":
+        return (field["field-id"], *(each["field-id"] for each in kind["items"]["fields"]))
+    return field["field-id"]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_fields_of_entries_have_the_ids_of_the_specification(version: int) -> None:
+    schema = _entry_schema(UNPARTITIONED, version)
+    [data_file] = (each for each in schema["fields"] if each["name"] == "data_file")
+    found = {each["name"]: field_ids(each) for each in data_file["type"]["fields"]}
+    assert found == DATA_FILE | (FROM_VERSION_3 if version == 3 else {})
+    assert {each["name"]: each["field-id"] for each in schema["fields"]} == {
+        "status": 0,
+        "snapshot_id": 1,
+        "data_file": 2,
+        "sequence_number": 3,
+        "file_sequence_number": 4,
+    }
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_row_lineage_is_in_lists_from_version_3(version: int) -> None:
+    _, described = manifest([NEW])
+    data = encode_list(
+        [replace(described, first_row_id=5)],
+        version=9,
+        snapshot_id=9,
+        parent=None,
+        first_row_id=5,
+        format_version=version,
+        sync=SYNC,
+    )
+    read = decode_avro(data)
+    assert [r.get("first_row_id") for r in read.records] == [5 if version == 3 else None]
+    assert ("first_row_id" in read.records[0]) is (version == 3)
+
+
+def test_a_list_of_version_1_begins_before_every_snapshot() -> None:
+    """It has no sequence numbers: 0, by the specification."""
+    fields = [("manifest_path", "string"), ("manifest_length", "long")]
+    fields += [("partition_spec_id", "int"), ("added_snapshot_id", "long")]
+    listed = [{"name": name, "type": kind, "field-id": n} for n, (name, kind) in enumerate(fields)]
+    record = {"type": "record", "name": "manifest_file", "fields": listed}
+    values = {"manifest_path": "m", "manifest_length": 1, "partition_spec_id": 0}
+    data = encode_avro(record, [{**values, "added_snapshot_id": 7}], metadata={}, sync=SYNC)
+    [found] = decode_list(data)
+    assert (found.sequence, found.min_sequence, found.content, found.added) == (0, 0, 0, 0)

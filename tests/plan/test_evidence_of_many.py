@@ -53,6 +53,16 @@ def test_a_reference_to_several_files_is_in_the_types_of_the_newest(newest_first
 
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("second", [False, True])
+def test_bounds_over_files_of_other_writers_are_not_exact(first: bool, second: bool) -> None:
+    """Versions of this library that do not know `sure` go by `exact`."""
+    files = [entry(NEW, 3, 7, adopted=first), entry(NEW, 8, 9, adopted=second)]
+    _, stats = EVIDENCE.of_files(files, [1])
+    assert stats[1].exact is not (first or second)
+    assert (stats[1].lower, stats[1].upper) == (3, 9)
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("second", [False, True])
 def test_many_are_sure_or_exact_where_each_is(first: bool, second: bool) -> None:
     for name in ("sure", "exact"):
         parts = [

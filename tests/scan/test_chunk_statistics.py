@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from datetime import date, datetime, time
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,13 @@ from inlay.parquet.footer.fields import File, Meta, Stats
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.footer.thrift import encode_struct
 from inlay.parquet.read.describe import entry_of, parse_object_footer
-from inlay.parquet.read.statistics import _reader, locate_columns, recorded_stats, whole_stats
+from inlay.parquet.read.statistics import (
+    _chunk_stats,
+    _reader,
+    locate_columns,
+    recorded_stats,
+    whole_stats,
+)
 from inlay.plan.pruning.prune import shortened
 
 LONG = Primitive("int64")
@@ -94,6 +101,12 @@ def test_a_chunk_without_values_is_known_whole() -> None:
     schema = schema_from_arrow(table.schema)
     entry, _ = entry_of(found, key="k", size=len(body), schema=schema, stats_columns=(1,))
     assert entry.rows == 0 and entry.stats.get(1, ColumnStats(null_count=0)).null_count == 0
+    # A group without rows beside others: nothing in it is NULL or NaN.
+    chunk: Any = SimpleNamespace(num_values=0)
+    leaf: Any = SimpleNamespace(type=Primitive("double"), has_nan=None)
+    assert _chunk_stats(chunk, leaf) == ColumnStats(
+        null_count=0, has_nan=False, kind=Primitive("double")
+    )
 
 
 def test_bounds_that_contradict_each_other_are_unknown() -> None:
