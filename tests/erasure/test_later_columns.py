@@ -14,7 +14,7 @@ from inlay.errors import InvalidRequest
 from inlay.format.predicate import And, Comparison, IsNull, Literal, Not, Or, Predicate
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Ref
-from inlay.ops.metadata.load import load_pointer, load_seen
+from inlay.ops.metadata.load import load_past, load_pointer, load_seen
 from inlay.ops.refs import branch, restore, tag
 from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.verify.table import verify
@@ -76,6 +76,22 @@ def test_rows_from_before_the_column_stay_everywhere(asked: str) -> None:
         assert _on(people, name).ids() == expected, name
     assert people.found() == []
     assert verify(people.ctx, depth="pages").errors == ()
+
+
+def test_an_erasure_is_shown_once_in_a_branch_of_before_it_at_a_version_of_after_it() -> None:
+    people, _, _ = _grown()
+    people.erase(Comparison(1, "=", Literal(Primitive("int64"), WHO)))
+    opened = people.snapshot.version
+    people.append(9)
+    work = replace(people.ctx, branch="work")
+    seen = load_seen(work, load_pointer(people.ctx).pointer, opened)
+    assert seen.totals.markers == len(seen.markers.inline) == 1
+    for ctx in (people.ctx, work):
+        table = load_pointer(ctx).pointer
+        for version in range(opened - 2, table.version + 1):
+            past = load_past(ctx, version=version, as_of_us=0)
+            assert past == load_seen(ctx, table, version), version
+            assert past == load_past(ctx, version=None, as_of_us=past.commit.time_us)
 
 
 def test_going_back_before_the_column_meanwhile_loses_nothing() -> None:

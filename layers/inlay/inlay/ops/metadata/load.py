@@ -38,7 +38,6 @@ from inlay.format.snapshot import (
     Snapshot,
     Tier,
     content_of,
-    with_content,
     with_open_times,
 )
 from inlay.ops.context import Context
@@ -308,23 +307,24 @@ def load_version(ctx: Context, current: Snapshot, version: int) -> Snapshot:
 
 def load_seen(ctx: Context, table: Snapshot, version: int) -> Snapshot:
     """Main, or the context's branch, at a version, as readers see it now. `table` is the pointer's."""
-    snapshot = load_version(ctx, table, version)
-    if ctx.branch is not None:
-        ref = find_ref(ctx, snapshot, ctx.branch)
-        snapshot = ref_view(snapshot, load_content(ctx, snapshot, ref), ref.since)
-    return snapshot if version == table.version else past_view(snapshot, table)
+    return _seen(ctx, load_version(ctx, table, version), table)
 
 
 def load_past(ctx: Context, *, version: int | None, as_of_us: int) -> Snapshot:
-    """Main, or the context's branch, at a version or else at a time, as readers see it now."""
-    current = read_main(ctx).pointer
+    """As `load_seen`, of the newest table, at a version or else at a time."""
+    table = read_main(ctx).pointer
     if version is not None:
-        past = load_version(ctx, current, version)
-    else:
-        past = load_as_of(ctx, current, as_of_us)
+        return load_seen(ctx, table, version)
+    return _seen(ctx, load_as_of(ctx, table, as_of_us), table)
+
+
+def _seen(ctx: Context, snapshot: Snapshot, table: Snapshot) -> Snapshot:
+    """A branch's content may be older than erasures that the snapshot has opened: these first, then those
+    opened since."""
     if ctx.branch is not None:
-        past = with_content(past, load_content(ctx, past, find_ref(ctx, past, ctx.branch)))
-    return past_view(past, current)
+        ref = find_ref(ctx, snapshot, ctx.branch)
+        snapshot = ref_view(snapshot, load_content(ctx, snapshot, ref), ref.since)
+    return snapshot if snapshot.version == table.version else past_view(snapshot, table)
 
 
 def load_as_of(ctx: Context, current: Snapshot, time_us: int) -> Snapshot:
