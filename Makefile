@@ -171,7 +171,7 @@ bench-metadata: $(READY) ## measure metadata at up to FILES="1000 … 1000000" f
 bench: $(READY) ## measure requests, bytes, CPU, memory; beside other libraries: PEERS=1 (docs/benchmarks)
 	$(BIN)/python benchmarks/bench.py --write $(if $(PEERS),--peers) $(BENCH)
 	$(BIN)/python benchmarks/reading.py --joined --write
-	$(BIN)/python benchmarks/contention.py --writers 4,8,16 --threads 0 --rounds 5 --json docs/benchmarks/contention.json
+	$(BIN)/python benchmarks/contention.py --writers 4,16 --threads 0 --rounds 3 --seconds 6 --json docs/benchmarks/contention.json
 	$(BIN)/python benchmarks/metadata.py --files $(FILES) --write
 	$(BIN)/python benchmarks/surgery.py
 	$(BIN)/python benchmarks/day.py --write $(if $(PEERS),--peers)

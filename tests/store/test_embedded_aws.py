@@ -28,9 +28,9 @@ from botocore.exceptions import ClientError
 from pyarrow.fs import FileSelector, S3FileSystem
 
 from inlay.errors import InvalidRequest
-from inlay.local.s3server import AwsProcess, EmbeddedAws
+from inlay.local.s3server import AwsApp, AwsProcess, EmbeddedAws
 from inlay.storage.base import IF_ABSENT, MIN_PART_BYTES, Written
-from inlay.storage.embedded_s3.request import AwsRequest, S3Error
+from inlay.storage.embedded_s3.request import AwsAnswer, AwsRequest, S3Error
 from inlay.storage.embedded_s3.rest import EmbeddedS3
 from inlay.storage.s3 import S3Store
 from inlay.storage.s3_client import connect
@@ -472,6 +472,38 @@ def test_in_this_process_one_at_a_time_and_nothing_is_kept() -> None:
         assert aws.env()["AWS_ENDPOINT_URL_S3"] == aws.endpoint_url
     with EmbeddedAws() as aws:
         assert client("s3", aws).list_buckets()["Buckets"] == []
+
+
+def test_while_a_swap_of_a_key_is_under_way_others_of_it_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = AwsApp(["s3"], swap_ms=1)
+
+    def put(key: str, **headers: str) -> AwsAnswer:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return app(
+            AwsRequest("PUT", f"/bucket/{key}" if key else "/bucket", "", named, b"x" * bool(key))
+        )
+
+    put("")
+    etags = {key: put(key).headers["ETag"] for key in ("one", "other")}
+    beside: list[int] = []
+
+    def under_way(seconds: float) -> None:
+        if not beside:
+            beside.append(0)
+            # Another swap of the key, one of another key, and a plain write.
+            beside[:] = [
+                put("one", if_match=etags["one"]).status,
+                put("other", if_match=etags["other"]).status,
+                put("one").status,
+            ]
+
+    monkeypatch.setattr("inlay.local.s3server.time.sleep", under_way)
+    assert put("one", if_match=etags["one"]).status == 200
+    assert beside == [409, 200, 200]
+    assert put("one", if_match='"none"').status == 412
+    assert put("one", if_match=etags["one"]).status == 200  # the same bytes, and nobody beside it
 
 
 # -- what is kept ---------------------------------------------------------------------------------
