@@ -139,7 +139,7 @@ def measure() -> dict[str, Used]:
             functions.clock.pass_days(0.05)
             functions.invoke("collect_garbage", {"table": "orders", "erasures_only": True})
         found["an erasure, to its receipt"] = Used.of((store.usage() - before).requests)
-    found["a point lookup (benchmarks/cost.py)"] = Used(0, 7)
+    found["a point lookup (benchmarks/cost.py)"] = Used(0, 5)
     return found
 
 
