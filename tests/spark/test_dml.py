@@ -369,3 +369,21 @@ def test_unsigned_numbers_are_updated_as_the_decimals_that_they_are_in_spark(
     assert sorted(table.refresh().scan().to_arrow()["big"].to_pylist()) == [5, 2**64 - 2]
     with pytest.raises(SchemaMismatch, match="'big'"):
         InlayTable(spark, table.uri).update({"big": "-big"}, "id = 2")
+
+
+def test_rows_that_a_merge_keeps_are_given_back(
+    spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from inlay.spark import dml
+
+    def kept() -> set[int]:
+        return set(spark.sparkContext._jsc.getPersistentRDDs().keySet())
+
+    monkeypatch.setattr(dml, "KEYS_BYTES", 0)
+    table = made(new_table)
+    before = kept()
+    source = spark.range(0, 200, 5).selectExpr("id", "'new' AS name", "1D AS amount").alias("s")
+    merge = InlayTable(spark, table.uri).alias("t").merge(source, "t.id = s.id")
+    done = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    assert (done.updated, done.inserted) == (20, 20)
+    assert kept() <= before

@@ -106,6 +106,7 @@ REFUSED: list[tuple[str, str]] = [
     ("CREATE TABLE kept (id BIGINT UNIQUE) USING inlay LOCATION '{uri} x'", "before the append"),
     ("CREATE TABLE kept (id BIGINT) USING inlay CLUSTER BY (id) LOCATION '{uri} x'", "sortBy"),
     ("CREATE TABLE kept DEEP CLONE sales", "branch"),
+    ("CREATE TABLE kept LIKE sales", "AS SELECT"),
     ("EXPLAIN MERGE INTO sales t USING updates u ON t.id = u.id WHEN MATCHED THEN DELETE", "explain"),
 ]  # fmt: skip
 # Methods of `DeltaTable`, and words of the way; "" where it works.
@@ -119,6 +120,7 @@ METHODS: list[tuple[str, Callable[[Any, inlay.Table], Any]]] = [
     ("properties", lambda spark, t: InlayTable(spark, t.uri).detail()),
     ("refs.restore", lambda spark, t: InlayTable(spark, t.uri).restoreToVersion(2)),
     ("publish", lambda spark, t: InlayTable(spark, t.uri).generate("symlink_format_manifest")),
+    ("at=version", lambda spark, t: InlayTable(spark, t.uri).cloneAtVersion(2, "copy")),
     (r"inlay\.exists\(uri\)", lambda spark, t: InlayTable.isDeltaTable(spark, t.uri)),
     ("USING inlay", lambda spark, t: InlayTable.createIfNotExists(spark).tableName("x")),
     ("", lambda spark, t: InlayTable(spark, t.uri).alias("t").merge(spark.table("updates").alias("u"),

@@ -14,6 +14,7 @@ import pytest
 
 import inlay
 from inlay.spark import InlayTable, dml, explain, read
+from inlay.spark.context import java_class
 
 from .conftest import sorted_rows, three_files
 
@@ -253,6 +254,33 @@ def test_after_update_delete_and_merge_spark_reads_every_file(
     assert table.refresh().inspect.tombstones().num_rows >= 3
     seen = read(spark, table.uri).toArrow()
     assert sorted_rows(seen, "id") == sorted_rows(expected, "id")
+
+
+def test_files_with_and_without_deletes_are_one_scan_whose_code_stays(
+    spark: Any, new_table: NewTable
+) -> None:
+    """A scan for each file, each with its own code, costs a small query more than its rows."""
+
+    def asked() -> tuple[int, int]:
+        frame = read(spark, table.uri, columns=["id"]).selectExpr("sum(id)")
+        scans = frame._jdf.queryExecution().optimizedPlan().collectLeaves().length()
+        return scans, frame.collect()[0][0]
+
+    def compiled() -> int:
+        metrics = java_class(spark, "org.apache.spark.metrics.source.CodegenMetrics")
+        return int(metrics.METRIC_COMPILATION_TIME().getCount())
+
+    table = three_files(new_table)
+    total = sum(range(1_200))
+    table.delete("id = 5", mode="vector")
+    # Most files have none: their rows are not looked up.
+    assert asked() == (2, total := total - 5)
+    table.delete("id = 405", mode="vector")
+    assert asked() == (1, total := total - 405)
+    before = compiled()
+    table.delete("id IN (6, 1100)", mode="vector")
+    assert asked() == (1, total - 1_106)
+    assert compiled() == before
 
 
 def test_columns_named_as_spark_names_a_rows_place(spark: Any, new_table: NewTable) -> None:

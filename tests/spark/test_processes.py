@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 import pytest
 
 import inlay
@@ -87,11 +88,14 @@ def test_asking_for_a_schema_imports_nothing_that_reads_data(tmp_path: Path) -> 
 
 
 def test_workers_are_forked_from_a_process_that_has_imported_what_they_need(spark: Any) -> None:
-    def found(_: Any) -> list[tuple[list[str], bool]]:
-        return [(sys.orig_argv[-2:], {"pandas", "inlay.spark.dml"} <= sys.modules.keys())]
+    def found(_: Any) -> list[tuple[list[str], bool, str, str]]:
+        imported = {"pandas", "inlay.spark.dml"} <= sys.modules.keys()
+        return [(sys.orig_argv[-2:], imported, pyspark.__file__, sys.executable)]
 
     ran = spark.sparkContext.parallelize([1], 1).mapPartitions(found).collect()
-    assert ran == [(["inlay.spark.daemon", "pyspark.worker"], True)]
+    # Compiled, not out of an archive of sources.
+    of_driver = (pyspark.__file__, sys.executable)
+    assert ran == [(["inlay.spark.daemon", "pyspark.worker"], True, *of_driver)]
 
 
 def test_workers_find_a_package_that_is_on_the_path_of_the_driver_alone(

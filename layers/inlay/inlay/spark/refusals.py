@@ -67,6 +67,8 @@ WORDS: Mapping[str, str] = {
 }
 # Methods of Delta's `DeltaTable` and of its merges that ours have not.
 _CREATED = "inlay.create(uri, schema), or CREATE TABLE … USING inlay LOCATION …"
+_CLONED = "inlay.open(uri).refs.branch(name), with at=version for an earlier one"
+_ONE_VERSION = "nothing: the format has one version for all of a table"
 OF_TABLES: Mapping[str, str] = {
     "history": "sql(spark, 'DESCRIBE HISTORY …') or inlay.open(uri).inspect.history()",
     "detail": "inlay.open(uri) has schema, partitioning, properties and inspect.files()",
@@ -75,14 +77,18 @@ OF_TABLES: Mapping[str, str] = {
     "restoreToVersion": WORDS["RESTORE"],
     "restoreToTimestamp": "inlay.open(uri).refs.restore(version), of inspect.history()",
     "generate": WORDS["GENERATE"],
-    "clone": "inlay.open(uri).refs.branch(name)",
-    "upgradeTableProtocol": "nothing: the format has one version for all of a table",
-    "addFeatureSupport": "nothing: the format has one version for all of a table",
+    "clone": _CLONED,
+    "cloneAtVersion": _CLONED,
+    "cloneAtTimestamp": _CLONED,
+    "upgradeTableProtocol": _ONE_VERSION,
+    "addFeatureSupport": _ONE_VERSION,
+    "dropFeatureSupport": _ONE_VERSION,
     "isDeltaTable": "inlay.exists(uri)",
     "create": _CREATED,
     "createIfNotExists": _CREATED,
     "createOrReplace": _CREATED,
     "replace": _CREATED,
+    "columnBuilder": _CREATED,
     "convertToDelta": "inlay.adopt(…)",
 }
 OF_MERGES: Mapping[str, str] = {
@@ -222,12 +228,21 @@ def refuse_command(spark: Any, catalyst: Catalyst, plan: Any) -> None:
             )
         return
     if kind in ("CreateTableLike", "CreateTableLikeCommand"):
-        provider = value_of(fields_of(plan)["provider"])
-        if provider is not None and provider.lower() == FUNCTION:
+        fields = fields_of(plan)
+        provider = value_of(fields["provider"])
+        if provider is not None:
+            is_asked = provider.lower() == FUNCTION
+        elif kind == "CreateTableLike":
+            is_asked = any(_is_named(spark, catalyst, child) for child in items(plan.children()))
+        else:
+            of_source = items(fields["sourceTable"].nameParts())
+            is_asked = find_named(spark, catalyst, of_source) is not None
+        if is_asked:
             raise InvalidRequest(
                 "CREATE TABLE … LIKE makes no Inlay table",
                 next_step=f"CREATE TABLE … USING {FUNCTION} LOCATION '…' AS SELECT * FROM … WHERE false",
             )
+        return
     if kind not in COMMANDS:
         return
     for child in items(plan.children()):

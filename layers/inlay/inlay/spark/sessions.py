@@ -92,20 +92,26 @@ def _bundled_home() -> Path | None:
 def _without_vector_module(home: Path) -> Path:
     """A home around a Java runtime that lacks the module `jdk.incubator.vector`, which Spark always
     requests (it only speeds up some linear algebra): its `java` drops that argument."""
-    shim = Path(tempfile.mkdtemp(prefix="inlay-java-"))
-    atexit.register(shutil.rmtree, shim, ignore_errors=True)
-    program = shim / "bin" / "java"
-    program.parent.mkdir()
-    program.write_text(
-        "#!/bin/sh\n"
+    program = _program(
+        "java",
         "for argument do\n"
         "  shift\n"
         '  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"\n'
         "done\n"
-        f'exec {shlex.quote(str(home / "bin" / "java"))} "$@"\n'
+        f'exec {shlex.quote(str(home / "bin" / "java"))} "$@"\n',
     )
+    return program.parents[1]
+
+
+def _program(name: str, script: str) -> Path:
+    """A program that the shell runs, in a temporary folder `bin`."""
+    home = Path(tempfile.mkdtemp(prefix=f"inlay-{name}-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    program = home / "bin" / name
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}")
     program.chmod(0o755)
-    return shim
+    return program
 
 
 # Two task slots; a task may fail twice: without the second number a local session never retries.
@@ -174,6 +180,22 @@ def _name_package() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*named, home]))
 
 
+def _python() -> str:
+    """The program that Spark starts its Python processes by: this Python. Spark has them find PySpark in an
+    archive of its sources, which each of them compiles again (half a second); they take it from where it is
+    installed, compiled, if that is the same."""
+    import pyspark
+
+    installed = Path(pyspark.__file__).parent
+    archive = installed / "python" / "lib" / "pyspark.zip"
+    is_same = "SPARK_HOME" not in os.environ and archive.exists()
+    if os.name != "posix" or not is_same or str(installed.parent) not in site.getsitepackages():
+        return sys.executable
+    # Both archives are first, in this order; what follows is others'.
+    path = "PYTHONPATH=${PYTHONPATH#*/pyspark.zip:*-src.zip:}"
+    return str(_program("python", f'{path} exec {shlex.quote(sys.executable)} "$@"\n'))
+
+
 def local_session(
     *,
     app: str = "inlay",
@@ -190,7 +212,8 @@ def local_session(
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Python workers must be this Python: the same version, the same packages.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = _python()
     _name_package()
     scratch = tempfile.mkdtemp(prefix="inlay-spark-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
