@@ -120,3 +120,22 @@ def test_a_null_among_the_best_leaves_out_what_it_may_and_nothing_else(
         for limit in range(1, 11):
             found = t.scan(order_by=spelled, limit=limit).to_arrow()["n"].to_pylist()
             assert found == first(scanned, order, limit), limit
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("where", [None, "n >= 0"])
+def test_a_null_that_is_last_among_the_best_leaves_out_no_value(
+    descending: bool, where: str | None
+) -> None:
+    """The files that come first by their bounds have enough rows, but with NULLs among them."""
+    sign = -1 if descending else 1
+    values = [[None, None, 1], [2, None], [3]]
+    parts = [
+        [{"a": a and sign * a, "n": 10 * n + m} for m, a in enumerate(each)]
+        for n, each in enumerate(values)
+    ]
+    t = table(parts)
+    spelled = f"a {'DESC' if descending else 'ASC'} NULLS LAST"
+    for limit in range(1, 7):
+        found = t.scan(order_by=spelled, limit=limit, where=where).to_arrow()["n"].to_pylist()
+        assert found == [2, 10, 20, 0, 1, 11][:limit], limit
