@@ -134,6 +134,7 @@ def test_row_lineage_is_in_lists_from_version_3(version: int) -> None:
     read = decode_avro(data)
     assert [r.get("first_row_id") for r in read.records] == [5 if version == 3 else None]
     assert ("first_row_id" in read.records[0]) is (version == 3)
+    assert read.metadata.get("first-row-id") == ("5" if version == 3 else None)
 
 
 def test_a_list_of_version_1_begins_before_every_snapshot() -> None:
