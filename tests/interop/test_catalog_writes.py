@@ -1063,14 +1063,19 @@ class Racing:
     """A table, and commits of one file under different snapshot ids. `between` runs once, as the pointer is
     about to be swapped by the next commit of the catalog."""
 
-    def __init__(self, root: Path, values: type[float] | type[int], value: int = 2) -> None:
+    def __init__(
+        self, root: Path, values: type[float] | type[int], value: int = 2, *key: str
+    ) -> None:
         # A file of floats is copied, for its bounds; one of whole numbers is the table's own where it lies.
         self.root, self.schema = root, pa.schema([("x", pa.from_numpy_dtype(values))])
         self.between: Callable[[], object] | None = None
         self.after: Callable[[], object] | None = None
         if value == 2:
             table = inlay.create(
-                f"file://{root}/t", self.schema, properties={"publish.format": "v2"}
+                f"file://{root}/t",
+                self.schema,
+                primary_key=key,
+                properties={"publish.format": "v2"},
             )
             table.append(pa.table({"x": [values(1)]}, self.schema))
             table.publish()
@@ -1080,7 +1085,7 @@ class Racing:
         shown = json.loads(self.catalog.answer("GET", "/v1/namespaces/tables/tables/t").body)
         self.metadata = shown["metadata-location"].removeprefix("file://")
         iceberg = Iceberg(self.metadata)
-        [(like, self.kind, self.spec)] = iceberg.data_files()
+        (like, self.kind, self.spec), *_ = iceberg.data_files()
         self.file = iceberg.rows(pa.table({"x": [values(value)]}, self.schema), [1], like)
         self.last = value * 100
 
@@ -1183,6 +1188,75 @@ class Racing:
 
     def adopt(self) -> str:
         return self.ingest(adopt=True)
+
+
+@pytest.mark.parametrize("values", [int, float])
+@pytest.mark.parametrize("when", ["before", "between"])
+@pytest.mark.parametrize(
+    ("how", "refused"),
+    [
+        ("engine", True),
+        ("native", True),
+        ("native beside", False),
+        ("native then compacted", True),
+        ("native then deleted", False),
+        ("restored", True),
+        ("older, compacted", False),
+    ],
+)
+def test_an_append_to_a_table_with_a_key_comes_where_nobody_has_added_its_keys_since(
+    root: Path, how: str, refused: bool, when: str, values: type[float] | type[int]
+) -> None:
+    """An upsert or a MERGE that found no row to change is an append to the catalog."""
+    Racing(root, values, 2, "x")
+    table = opened(root)
+
+    def add(*numbers: int) -> None:
+        opened(root).append(pa.table({"x": [values(n) for n in numbers]}, table.schema))
+
+    if how == "restored":
+        add(3)
+        version = opened(root).version
+        opened(root).delete("x = 3", mode="vector")
+    if how == "older, compacted":
+        add(-5, 9)
+    opened(root).publish()
+    of, other = Racing(root, values, 3), Racing(root, values, 3)
+    other.last = 800
+
+    def beside() -> None:
+        match how:
+            case "engine":
+                assert other.commit() == "ok"
+            case "restored":
+                opened(root).refs.restore(version=version)
+            case "native":
+                add(-5, 3, 9)
+            case "native beside":
+                add(-5, 9)
+            case "native then compacted":
+                add(-5, 3, 9)
+                assert opened(root).maintain.compact().version
+            case "native then deleted":
+                add(-5, 3, 9)
+                opened(root).delete("x = 3")
+            case "older, compacted":
+                assert opened(root).maintain.compact().version
+
+    if when == "between":
+        of.between = beside
+    else:
+        beside()
+    said = of.commit()
+    assert said.startswith("409 ") and "keys of this commit" in said if refused else said == "ok"
+    rows = [r["x"] for r in opened(root).scan().to_arrow().to_pylist()]
+    assert rows.count(3) == rows.count(1) == 1
+    # Begun again, it is what it says: whoever appends a key that is there has it twice.
+    opened(root).publish()
+    of = Racing(root, values, 3)
+    of.last = 900
+    assert of.commit() == "ok"
+    assert opened(root).count(where="x = 3") == rows.count(3) + 1
 
 
 @pytest.mark.parametrize("later", ["native", "engine", "deletes"])

@@ -66,6 +66,7 @@ from inlay.ops.adopt.adopt import found_table
 from inlay.ops.adopt.foreign import Sources
 from inlay.ops.adopt.iceberg import foreign_of
 from inlay.ops.cache import ObjectCache
+from inlay.ops.catalog.keys import without_new_keys
 from inlay.ops.catalog.rows import difference, planned_base, rows_of
 from inlay.ops.commit.driver import Committed, Conflicted, Skipped, already_applied, commit
 from inlay.ops.context import Context
@@ -538,7 +539,9 @@ def planned(
         if strict:
             requires = (SameMain(base.snapshot.changed),)
         elif not any(isinstance(update, AlterSchema) for update in updates):
-            requires = (SameSchema(base.snapshot.schema_id),)
+            assert head is not None
+            added = without_new_keys(ctx, base, rows.files, head.since)
+            requires = (SameSchema(base.snapshot.schema_id), *added)
     if refs is not None:
         made = [r for r in refs.refs.values() if r is not None]
         requires = (*requires, *(Retained(replace(r, since=0)) for r in made))
@@ -612,7 +615,8 @@ class _Head:
     """A branch after the commit, where that is a new snapshot: its id, its manifest list (None: it has no
     rows), what Iceberg calls the operations that led there; and the manifest list of the snapshot that the
     engine `began_on`, None where it replaces whatever there is. `gone`: what it began on is no longer
-    shown; its id, and the sequence number of the metadata that the engine has seen."""
+    shown; its id, and the sequence number of the metadata that the engine has seen. `since`: the version
+    whose rows the engine has read."""
 
     id: int | None
     manifest_list: str | None
@@ -620,6 +624,7 @@ class _Head:
     began_on: str | None
     replaced: str
     gone: tuple[int, int] | None = None
+    since: int = 0
 
 
 def _with_branch(
@@ -730,6 +735,7 @@ def _head(published: Mapping[str, Any], after: Mapping[str, Any], name: str) -> 
         known[at]["manifest-list"] if at in known else None,
         known[current]["manifest-list"],
         None if at is None or at in known else (int(at), sequence),
+        int(known[at]["sequence-number"]) if at in known else sequence,
     )
 
 
