@@ -117,3 +117,19 @@ def test_costs_are_seconds_of_requests_and_bytes() -> None:
 def test_a_rewrite_reads_all_and_writes_what_stays(size: int, kept: float, requests: int) -> None:
     found = rewrite_cost(entry(size), Touched(1, 0, kept))
     assert found == Cost(requests, size, int(size * kept), 0, size)
+
+
+@pytest.mark.parametrize("surgery", [CHEAP, None])
+def test_what_writes_every_row_group_again_is_chosen_only_where_it_is_asked_for_or_has_to_be(
+    surgery: Any,
+) -> None:
+    """Whether its cost is known (a dry run shows it) or not: the choice is the same."""
+    both = chosen(surgery=surgery, everything=True)
+    assert both.method == "rewrite" and both.reason.endswith("again, too")
+    assert both.surgery == surgery
+
+
+def test_what_writes_every_row_group_again_can_be_done_in_steps() -> None:
+    assert chosen(everything=True, strategy="surgery").method == "surgery"
+    assert chosen(everything=True, seconds_left=0.0).method == "surgery"
+    assert chosen(everything=True, seconds_left=1e9, surgery=DEAR).method == "rewrite"

@@ -85,12 +85,14 @@ def choose(
     tombstone: Cost | None = None,
     strategy: Strategy = "auto",
     seconds_left: float | None = None,
+    everything: bool = False,
 ) -> Choice:
     """How to remove rows from `entry`, and why that way; never which rows are left, only the cost.
 
     `surgery`: its cost, from the file's own layout (`parquet.surgery.surgery.plan_edit`), or why it is not
-    possible; None if no row group would stay as it is. Surgery can be done in steps, so it is chosen where
-    the whole file does not fit `seconds_left` (None: no bound)."""
+    possible; None if it is not to be considered. Surgery can be done in steps, so it is chosen where the
+    whole file does not fit `seconds_left` (None: no bound). `everything`: no row group would stay as it
+    is, so that otherwise it is chosen only if requested."""
     groups = f"{touched.groups} of {entry.row_groups} row groups are touched"
     cut = surgery if isinstance(surgery, Cost) else None
     whole = rewrite_cost(entry, touched)
@@ -107,7 +109,7 @@ def choose(
         method, reason = "surgery", f"surgery was requested; {groups}"
     elif entry.size <= SMALL_FILE_BYTES:
         reason = "the file is small: one GET and one PUT"
-    elif cut is None:
+    elif cut is None or (everything and seconds_left is None):
         reason = f"{groups}: surgery would write each of them again, too"
     elif seconds_left is not None and whole.seconds > seconds_left:
         method = "surgery"

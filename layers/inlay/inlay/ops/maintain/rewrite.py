@@ -152,7 +152,7 @@ def rewrite(
     if dry_run:
         for work in plan(loaded.state, frozenset(f.key for f in loaded.state.files())):
             if work.task is not None:
-                decided = decide_rows(ctx, loaded, work.task, strategy)
+                decided = decide_rows(ctx, loaded, work.task, strategy, all_costs=True)
                 choices.append((work.entry.key, decided.choice))
         return RewriteResult(version=loaded.snapshot.version, choices=tuple(choices))
     budget = Budget(

@@ -265,9 +265,12 @@ def decide_rows(
     strategy: Strategy,
     extra: BitMap64 | None = None,
     limits: ResourceLimits = NO_LIMITS,
+    *,
+    all_costs: bool = False,
 ) -> RowDecision:
-    """Which rows stay: reads the footer and the columns that the deletes need. Raises `UnsupportedFile`
-    before it decodes what does not fit into memory."""
+    """Which rows stay: reads the footer and the columns that the deletes need. `all_costs`: also what ways
+    would cost that are not considered. Raises `UnsupportedFile` before it decodes what does not fit into
+    memory."""
     schema = loaded.snapshot.schema
     opened = open_file(ctx.objects, task, Projection(schema=schema, columns=()), ctx.executor)
     judged_by = top_columns(schema, opened.deletes.fields)
@@ -296,7 +299,7 @@ def decide_rows(
     # bit for bit, and for what has to be done in steps.
     spares = len(touched) < len(groups) or task.file.is_foreign
     is_asked = strategy == "surgery" or limits.deadline is not None
-    if (touched or texts or (emptied and kept)) and (spares or is_asked):
+    if (touched or texts or (emptied and kept)) and (spares or is_asked or all_costs):
         footer, surgery = _plan_surgery(opened, touched, emptied)
     choice = choose(
         task.file,
@@ -305,6 +308,7 @@ def decide_rows(
         tombstone=_tombstone_cost(opened, schema),
         strategy=strategy,
         seconds_left=None if limits.deadline is None else limits.deadline - ctx.clock.monotonic(),
+        everything=not spares,
     )
     rewritten = {"surgery": touched, "rewrite": range(len(group_rows))}.get(choice.method, ())
     group_bytes = max((groups[n].total_byte_size for n in rewritten), default=0)
