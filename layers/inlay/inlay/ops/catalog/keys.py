@@ -30,7 +30,7 @@ from inlay.plan.change import Reads
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.scan import ScanPlan, plan_scan
 
-# Rows added meanwhile whose keys are held in memory, a few hundred MB at most; more are a conflict.
+# Rows added meanwhile whose keys are held in memory; if there are more, they are taken for a conflict.
 MAX_ROWS = 5_000_000
 
 
