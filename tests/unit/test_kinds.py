@@ -173,8 +173,15 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
             "parse/where.py",
         },
     ),
+    "Native": ("spark/native.py", {"spark/native.py"}),
+    "PartitionOverwrite": ("spark/options.py", {"spark/options.py"}),
     # Enumerations.
-    "ErrorKind": ("errors.py", {"functions/verdict.py", "iceberg/catalog.py"}),
+    "ErrorKind": (
+        "errors.py",
+        {"functions/ingest_arrivals.py", "functions/verdict.py", "iceberg/catalog.py"},
+    ),
+    "LetterAction": ("cli/deployment.py", {"cli/deployment.py"}),
+    "Severity": ("doctor/finding.py", {"doctor/finding.py"}),
     "MessageFate": (
         "functions/verdict.py",
         {"functions/messages.py", "functions/ingest/handler.py"},
@@ -207,9 +214,9 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
 
 
 def _with_a_kind(source: str, name: str) -> str:
-    if f"class {name}(Enum):" in source:
+    if re.search(rf"^class {name}\((Str)?Enum\):", source, re.M):
         text, count = re.subn(
-            rf"^class {name}\(Enum\):\n(    \"\"\"(.|\n)*?\"\"\"\n\n?)?",
+            rf"^class {name}\((?:Str)?Enum\):\n(    \"\"\"(.|\n)*?\"\"\"\n\n?)?",
             rf'\g<0>    ADDED{name} = "added"\n',
             source,
             flags=re.M,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
 import typer
 
@@ -35,7 +35,7 @@ class State(StrEnum):
     IGNORED = "ignored"
 
 
-class Action(StrEnum):
+class LetterAction(StrEnum):
     """What is done with dead letters."""
 
     LIST = "list"
@@ -132,7 +132,7 @@ def waive(
 )
 def dlq(
     action: Annotated[
-        Action,
+        LetterAction,
         typer.Argument(metavar="ACTION", help="list, show, redrive (send again) or drop."),
     ],
     queue: Annotated[str, typer.Argument(metavar="QUEUE-URL", help="The dead letters' queue.")],
@@ -165,12 +165,14 @@ def dlq(
 
     act: Callable[[Any, Letter], None] | None = None
     match action:
-        case Action.LIST | Action.SHOW:
+        case LetterAction.LIST | LetterAction.SHOW:
             done = "waiting"
-        case Action.REDRIVE:
+        case LetterAction.REDRIVE:
             act, done = send_again, "sent again"
-        case Action.DROP:
+        case LetterAction.DROP:
             act, done = partial(dead_letters.drop, source=queue), "dropped"
+        case _:
+            assert_never(action)
     if act is not None and not ids and not every:
         raise InvalidRequest(
             f"{action.value} needs to know which letters", next_step="Give --id, or --all"
@@ -189,8 +191,8 @@ def dlq(
                     kept = [other for other in kept if other.id != letter.id]
         finally:
             dead_letters.release(sqs, queue, kept)
-    rows = [_shown(letter, values=values and action is Action.SHOW) for letter in chosen]
-    if as_json or action is Action.SHOW:
+    rows = [_shown(letter, values=values and action is LetterAction.SHOW) for letter in chosen]
+    if as_json or action is LetterAction.SHOW:
         print_lines(rows)
     else:
         shown = ("id", "sent", "error", "reason")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, assert_never
 
 
 class Severity(StrEnum):
@@ -18,6 +18,17 @@ class Severity(StrEnum):
     ERROR = "error"
     UNKNOWN = "unknown"
     WARNING = "warning"
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether a deployment with such a finding does its work."""
+        match self:
+            case Severity.ERROR | Severity.UNKNOWN:
+                return False
+            case Severity.WARNING:
+                return True
+            case _:
+                assert_never(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +53,7 @@ class Examined:
 
     @property
     def ok(self) -> bool:
-        return all(each.severity is Severity.WARNING for each in self.findings)
+        return all(finding.severity.is_sound for finding in self.findings)
 
 
 # boto3.client, by the service's name.

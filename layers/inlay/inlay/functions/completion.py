@@ -21,7 +21,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from inlay.functions import settings
 from inlay.functions.observe import count, logger
@@ -60,22 +60,32 @@ def announce_contents(
         return frozenset()
     details: dict[int, Mapping[str, Any]] = {}
     for position, outcome in enumerate(outcomes):
-        if outcome.state not in ("ingested", "duplicate"):
-            continue
+        told: Mapping[str, Any]
+        match outcome.state:
+            case "ingested":
+                listed = {} if outcome.refused_key is None else {"refused_in": outcome.refused_key}
+                told = {
+                    "repeated": False,
+                    "rows": outcome.rows,
+                    "refused": outcome.refused,
+                    **listed,
+                }
+            case "duplicate":
+                told = {"repeated": True}
+            case "superseded" | "takenback" | "rejected" | "retry" | "deferred":
+                continue  # no rows of these are in the table
+            case _:
+                assert_never(outcome)
         source = outcome.source
-        detail: dict[str, Any] = {
+        details[position] = {
             "id": _id_of(f"{ctx.uri} {source.identity}"),
             "table": table,
             "uri": source.location.uri,
             "version_id": source.version_id,
             "etag": source.etag,
-            "repeated": outcome.state == "duplicate",
             "table_version": version,
+            **told,
         }
-        if outcome.state == "ingested":
-            listed = {} if outcome.refused_key is None else {"refused_in": outcome.refused_key}
-            detail |= {"rows": outcome.rows, "refused": outcome.refused, **listed}
-        details[position] = detail
     refused = _put(table, ctx, CONTENT, [*details.values()])
     return frozenset(position for position, detail in details.items() if detail["id"] in refused)
 

@@ -124,17 +124,28 @@ def _into_table(
     report_write(table, replace(result.write, usage=ctx.usage))
     untold = announce_contents(table, ctx, result.outcomes, result.loaded.snapshot.version)
     for outcome in result.outcomes:
-        if outcome.state == "ingested" and outcome.refused_key is not None:
-            key = outcome.source.location.key
-            report_refused(table, key, outcome.refused, outcome.refused_key)
-        if outcome.state == "superseded":
-            report_superseded(table, outcome.source.location.key)
-        if outcome.state == "takenback":
-            report_taken_back(table, outcome.source.location.key)
+        _report(table, outcome)
     return [
         Untold(outcome.source) if position in untold else outcome
         for position, outcome in enumerate(result.outcomes)
     ]
+
+
+def _report(table: str, outcome: SourceOutcome) -> None:
+    """What no message says: records and contents that are in no table. Errors are reasons of messages."""
+    match outcome.state:
+        case "ingested":
+            if outcome.refused_key is not None:
+                key = outcome.source.location.key
+                report_refused(table, key, outcome.refused, outcome.refused_key)
+        case "superseded":
+            report_superseded(table, outcome.source.location.key)
+        case "takenback":
+            report_taken_back(table, outcome.source.location.key)
+        case "duplicate" | "rejected" | "retry" | "deferred":
+            pass
+        case _:
+            assert_never(outcome)
 
 
 def _failed(
@@ -146,10 +157,7 @@ def _failed(
 ) -> Sequence[Outcome]:
     """The whole ingest failed. If one source may be the cause, each is ingested separately: in a batch the
     others would go to the dead letters with it."""
-    whole_tables = isinstance(error, TableNotFound) or (
-        isinstance(error, InlayError) and error.kind is not ErrorKind.INPUT
-    )
-    if len(sources) > 1 and not whole_tables:
+    if len(sources) > 1 and _may_be_of_one_source(error):
         outcomes: list[Outcome] = []
         for source in sources:
             if outcomes and time_left is not None and not time_left.for_more():
@@ -161,3 +169,15 @@ def _failed(
         return [Broken(source, error) for source in sources]
     error.about(table=ctx.uri)
     return [not_ingested(source, error) for source in sources]
+
+
+def _may_be_of_one_source(error: Exception) -> bool:
+    if not isinstance(error, InlayError):
+        return True
+    match error.kind:
+        case ErrorKind.INPUT:
+            return not isinstance(error, TableNotFound)
+        case ErrorKind.RETRY | ErrorKind.REBASE | ErrorKind.PAGE:
+            return False
+        case _:
+            assert_never(error.kind)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from inlay.engine import parse_predicate
 from inlay.errors import InvalidRequest, UnsupportedType
@@ -21,7 +21,15 @@ from inlay.parquet.read.selection import Projection
 from inlay.plan.scan import FileTask
 from inlay.spark.connect import at_ref, connect, load_state
 from inlay.spark.context import find_context, is_set
-from inlay.spark.native import BATCH_SETTING, Split, native_frames, split, united
+from inlay.spark.native import (
+    BATCH_SETTING,
+    Native,
+    Split,
+    may_be_native,
+    native_frames,
+    split,
+    united,
+)
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
 
@@ -33,8 +41,6 @@ if TYPE_CHECKING:
     from inlay.plan.metadata.state import State
 
 TIME_SETTING = "spark.sql.timeType.enabled"
-
-Native = Literal["auto", "never"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,8 +176,7 @@ def _plan(
 ) -> _Plan:
     from inlay.spark.types import column_ids, named_as_in, spark_schema
 
-    if native not in ("auto", "never"):
-        raise InvalidRequest(f"native={str(native)[:50]!r}", next_step='Say "auto" or "never"')
+    by_spark = may_be_native(native)
     state = load_state(uri, version=version)
     schema = state.snapshot.schema
     # Checked here, these raise their own errors; in Spark's planning they would appear as Spark errors.
@@ -181,7 +186,7 @@ def _plan(
     _check_times(spark, asked)
     ids = column_ids(schema, names)
     predicate = TRUE if where is None else parse_predicate(where, schema)
-    if native == "never":
+    if not by_spark:
         return _Plan(state, Split(rest=scan.plan.tasks), ids, asked, predicate)
     parts = split(spark, uri, scan.plan.tasks, schema, ids, predicate)
     return _Plan(state, parts, ids, asked, predicate)

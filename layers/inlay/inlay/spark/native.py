@@ -17,13 +17,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import accumulate, groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, assert_never, get_args
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
 from inlay.engine import Context, Primitive, Schema
-from inlay.errors import InlayError
+from inlay.errors import InlayError, InvalidRequest
 from inlay.format.entry import Keys
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Field, Struct, Type, fields_within
@@ -54,6 +54,9 @@ from inlay.storage.open import parse_location
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+# Whether Spark's own reader and writer are used where they do exactly what the source does.
+Native = Literal["auto", "never"]
 
 # Files passed to Spark one by one: it looks each up in the file system before the query starts. The largest
 # come first; the source reads the others.
@@ -111,6 +114,19 @@ _HADOOP_SCHEMES = {"file": ("file",), "s3": ("s3a", "s3")}
 
 # For each session a relation of Parquet files.
 _RELATIONS: WeakKeyDictionary[SparkSession, Any] = WeakKeyDictionary()
+
+
+def may_be_native(native: Native) -> bool:
+    """Raises `InvalidRequest` for what is none: notebooks are not type-checked."""
+    if native not in get_args(Native):
+        raise InvalidRequest(f"native={str(native)[:50]!r}", next_step='Say "auto" or "never"')
+    match native:
+        case "auto":
+            return True
+        case "never":
+            return False
+        case _:
+            assert_never(native)
 
 
 @dataclass(frozen=True, slots=True, order=True)

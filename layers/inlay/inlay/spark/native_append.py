@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyspark
 
@@ -47,7 +47,7 @@ from inlay.spark.catalyst import items, kind_of
 from inlay.spark.conditions import attribute, column_of, default_of, expression_of, plan_of
 from inlay.spark.connect import at_ref, bound
 from inlay.spark.context import activate, java_class, to_seq
-from inlay.spark.native import V1_SOURCES, hadoop_place, hadoop_root
+from inlay.spark.native import V1_SOURCES, Native, hadoop_place, hadoop_root, may_be_native
 from inlay.spark.options import WriteOptions
 from inlay.spark.releases import release_of
 from inlay.spark.types import SPARK_TYPES, has_twins, named_as_in, spark_schema
@@ -57,8 +57,6 @@ from inlay.storage.base import Location
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
-
-Native = Literal["auto", "never"]
 
 _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "none": "uncompressed"}
 # What the session says of Parquet is for its other files: these decide which values stand in the file.
@@ -111,8 +109,7 @@ def append(
     nothing committed, for a NULL in a column that the table requires. `hold` takes the commit for a
     transaction (`inlay.spark.transaction`).
     """
-    if native not in ("auto", "never"):
-        raise InvalidRequest(f"native={str(native)[:50]!r}", next_step='Say "auto" or "never"')
+    by_spark = may_be_native(native)
     uri = at_ref(uri, ref)
     identity = request_id or f"{OWN_REQUEST}{uuid.uuid4()}"
     options = WriteOptions(uri=uri, request_id=identity, table_id=table_id)
@@ -123,7 +120,7 @@ def append(
             operation="append", committed=False, version=job.done, applied_before=True
         )
     root = None
-    if native == "auto" and not _why_by_source(frame, loaded.snapshot):
+    if by_spark and not _why_by_source(frame, loaded.snapshot):
         root = hadoop_root(frame.sparkSession, uri, keys.POINTER)
     if root is None and hold is not None:
         raise InvalidRequest(

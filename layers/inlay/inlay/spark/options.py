@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, assert_never, get_args
 
 from inlay.arguments import time_us
 from inlay.errors import InvalidRequest
@@ -239,18 +239,29 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 
 def _partition_overwrite(options: Mapping[str, str]) -> PartitionOverwrite | None:
     text = options.get("partitionOverwriteMode")
-    match None if text is None else text.lower():
+    if text is None:
+        return None
+    modes: dict[str, PartitionOverwrite] = {mode: mode for mode in get_args(PartitionOverwrite)}
+    if text.lower() not in modes:
+        raise InvalidRequest(
+            f"the option partitionOverwriteMode is {text[:100]!r}",
+            next_step=f"Give {' or '.join(modes)}",
+        )
+    return modes[text.lower()]
+
+
+def replaces_partitions(mode: PartitionOverwrite | None) -> bool | None:
+    """Whether an overwrite replaces the partitions that it writes to, rather than all rows; None: it does
+    not say."""
+    match mode:
         case None:
             return None
         case "static":
-            return "static"
+            return False
         case "dynamic":
-            return "dynamic"
+            return True
         case _:
-            raise InvalidRequest(
-                f"the option partitionOverwriteMode is {str(text)[:100]!r}",
-                next_step="Give static or dynamic",
-            )
+            assert_never(mode)
 
 
 def _checked(options: Mapping[str, str], known: tuple[str, ...], verb: str) -> dict[str, str]:

@@ -46,7 +46,7 @@ from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles
 from inlay.plan.metadata.state import State
 from inlay.spark.connect import bound, connect, load_writable, place, ref_of, without_entries
-from inlay.spark.options import WriteOptions
+from inlay.spark.options import WriteOptions, replaces_partitions
 from inlay.spark.types import arrow_for, arrow_for_new, check_written, named_as_in, nullable
 
 # The local property that identifies the query of a micro-batch's tasks.
@@ -171,8 +171,9 @@ def append_request(identity: str) -> Request:
 def _by_partition(options: WriteOptions, snapshot: Snapshot) -> bool:
     """Whether an overwrite replaces whole partitions. A session's `partitionOverwriteMode` is not passed to
     a Python source, so where it could make a difference the write itself must set it."""
+    by_partition = replaces_partitions(options.partitions)
     if options.replace_where is not None:
-        if options.partitions == "dynamic":
+        if by_partition:
             raise InvalidRequest(
                 "replaceWhere and partitionOverwriteMode=dynamic both define what is replaced",
                 next_step="Give one of them",
@@ -181,14 +182,14 @@ def _by_partition(options: WriteOptions, snapshot: Snapshot) -> bool:
     spec = next(s for s in snapshot.specs if s.id == snapshot.spec_id)
     if not spec.fields:
         return False  # without partitions, all rows are in the only one
-    if options.partitions is None:
+    if by_partition is None:
         raise InvalidRequest(
             "the table is partitioned, and an overwrite could replace all its rows or only the partitions "
             "that are written to",
             next_step='Choose one: .option("partitionOverwriteMode", "static") or "dynamic", or select the '
             'rows by .option("replaceWhere", …)',
         )
-    return options.partitions == "dynamic"
+    return by_partition
 
 
 def replaced_files(state: State, files: Sequence[DataFile], *, since: int) -> tuple[str, ...]:
