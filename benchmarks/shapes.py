@@ -13,6 +13,7 @@ Requests, bytes and waves are the server's; CPU and wall those of this process, 
 from __future__ import annotations
 
 import sys
+import time
 import traceback
 import urllib.request
 import uuid
@@ -362,6 +363,9 @@ class Shapes:
 
         with ThreadPoolExecutor(8) as workers:
             list(workers.map(put, (str(uuid.uuid4()) for _ in range(self.scale.orphans))))
+        time.sleep(
+            1
+        )  # the store's times are whole seconds, and what is of this one may still be written
         self.server.set_latency(self.scale.latency_ms or 0)
         used = self.server.measure(lambda: acts.collect(at))
         yield f"{self.scale.orphans:,} orphans collected", used

@@ -24,6 +24,9 @@ ROWS = {
     "30 columns: publish": 17,
     "delete of one key in 60": 4,
     "count under these deletes": 11,
+    # 2 pages, 2 deletes, 4 retained versions; the pointer when the table is opened, refreshed and put back
+    # in its place, and the four that tests/maintenance/test_garbage.py lists.
+    "1,100 orphans collected": 16,
 }
 
 
@@ -41,4 +44,3 @@ def test_every_row_is_measured_and_asks_for_as_much_as_is_stated() -> None:
     cells = [line.split("|")[1:3] for line in done.stdout.splitlines()[2:]]
     found = {name.strip(): int(cell.split("/")[0].replace(",", "")) for name, cell in cells}
     assert {name: found[name] for name in ROWS} == ROWS
-    assert found["1,100 orphans collected"] < 20  # exactly: tests/maintenance/test_garbage.py

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -25,7 +28,7 @@ from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
 from inlay.ops.metadata.load import load_pointer, load_version
 from inlay.plan.change import AddFiles, Change, RemoveFiles, SetRefs
-from inlay.storage.wrapped import MeteredStore
+from inlay.storage.wrapped import Asked, MeteredStore, WrappedStore
 
 from .bench import DAY, Bench, id_below, id_is, new_bench
 
@@ -233,21 +236,65 @@ def test_a_missing_archive_of_a_retained_version_stops_everything(bench: Bench) 
     assert bench.keys() == before
 
 
-def test_five_thousand_orphans_take_about_as_many_requests_as_pages(bench: Bench) -> None:
+class Named(WrappedStore):
+    """Counts requests by verb, and by the folder or object of the table that the first key names."""
+
+    def __init__(self, inner: Any, prefix: str) -> None:
+        super().__init__(inner)
+        self.prefix = prefix
+        self.asked = Counter[tuple[str, str]]()
+
+    def _ask(self, asked: Asked, send: Callable[[], Any]) -> Any:
+        folder, slash, _ = asked.key.removeprefix(self.prefix).partition("/")
+        self.asked[asked.verb, folder + slash] += 1
+        return send()
+
+
+# What garbage collection asks for besides pages of 1,000 keys, deletes of 1,000, and a version for each
+# one that is retained, which alone says what it needs:
+FIXED = {
+    (
+        "get",
+        "_latest_manifest",
+    ): 2,  # the base; and that it was not put back once the boundary is archived
+    ("list_uploads", ""): 1,  # uploads that never ended
+    (
+        "put",
+        "manifest/",
+    ): 2,  # archives: of the base, as of every commit; of the boundary, before deletes
+    (
+        "put",
+        "_latest_manifest",
+    ): 1,  # the boundary, without which a writer may commit what is deleted
+}
+
+
+@pytest.mark.parametrize("history", [False, True], ids=["orphans", "orphans-and-history"])
+def test_five_thousand_orphans_take_pages_deletes_versions_and_six_requests(
+    bench: Bench, history: bool
+) -> None:
     bench.append(5)
     for n in range(5_000):
         _orphan(bench, f"{n:05d}")
+    if history:
+        bench.time.sleep(8 * DAY)
+        expire(bench.ctx, days=0)
+        bench.append(5)  # writes down that the expiry was seen
     bench.time.sleep(8 * DAY)
-    expire(bench.ctx, days=0)
-    bench.append(5)  # writes down that the expiry was seen
-    bench.time.sleep(8 * DAY)
-    metered = MeteredStore(bench.store)
-    result = collect_garbage(replace(bench.ctx, store=metered))
+    before = len(bench.keys())
+    store = Named(bench.store, bench.ctx.key(""))
+    result = collect_garbage(replace(bench.ctx, store=store))
     assert result.kinds["data"].objects == 5_000
-    # 6 pages, 6 deletes (5,000 orphans and two archives), the pointer, two retained versions, the
-    # uploads, two for the boundary's commit, its archive with a look at the pointer, and another before
-    # the archives go.
-    assert metered.usage().total == 21
+    pages, deletes = -(-before // 1_000), -(-result.objects // 1_000)
+    retained = result.roots - 2  # the base and the boundary are at hand
+    assert (pages, deletes, retained) == ((6, 6, 2) if history else (6, 5, 1))
+    expected = Counter(FIXED)
+    expected["list", ""] += pages
+    expected["get", "manifest/"] += retained
+    expected["delete", "data/"] += 5
+    expected["delete", "manifest/"] += deletes - 5
+    assert store.asked == +expected
+    assert store.asked.total() == (20 if history else 18)
 
 
 def test_history_expires_by_age_and_count(bench: Bench) -> None:

@@ -5,14 +5,14 @@ none that a writer in progress could still commit. The order of steps ensures th
 
 1. look      list the table and find what nothing needs; if there is nothing, stop without a commit
 2. boundary  commit that no object uploaded before it may be added any more (`plan.commit.apply`, Stale)
-3. archive   of that version, at once: if the pointer is put back from here on, by one version too, the
-             next commit finds that (`ForeignArchives`), and cannot bring in what this run deletes
-4. roots     what is needed *after* that commit: it includes everything committed before, and later commits
+3. roots     what is needed *after* that commit: it includes everything committed before, and later commits
              cannot name an object from before the boundary unless a root does
+4. archive   of that version, and a look at the pointer: if it is put back from here on, by one version too,
+             the next commit finds that (`ForeignArchives`), and cannot bring in what this run deletes
 5. delete    what nothing needs and is older than the boundary by more than the clock margin, 1,000 objects
              a request; then abort uploads started before that, which nobody could commit
 
-If 2 and 4 were swapped, a writer could commit an old orphan between the listing and the delete.
+If 2 and 3 were swapped, a writer could commit an old orphan between the listing and the delete.
 
 All times are the store's, which has two clocks: the boundary, and what writers compare with it, is the
 `Date` of answers; what is deleted is decided by LastModified. The margin is how far the second may be
@@ -26,8 +26,9 @@ reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from inlay.errors import InvalidRequest, TableNotFound
@@ -38,8 +39,8 @@ from inlay.notebook import Shown
 from inlay.ops.commit.driver import (
     archive_at_once,
     commit,
-    current_base,
     expect_committed,
+    recent_base,
     refuse_handed_over,
 )
 from inlay.ops.context import Context
@@ -141,8 +142,9 @@ class GarbageWorker(Protocol):
         """The garbage. Deletes nothing."""
         ...
 
-    def delete(self, roots: Roots, before_us: int) -> Garbage:
-        """Deletes the garbage, and reports it."""
+    def delete(self, roots: Roots, before_us: int, confirm: Callable[[], object]) -> Garbage:
+        """Deletes the garbage, and reports it. Once, before the first deletion, it calls `confirm`, which
+        raises if nothing may be deleted."""
         ...
 
 
@@ -158,9 +160,11 @@ class LocalWorker:
         self._doomed = plan.doomed
         return Garbage.of(plan)
 
-    def delete(self, roots: Roots, before_us: int) -> Garbage:
+    def delete(self, roots: Roots, before_us: int, confirm: Callable[[], object]) -> Garbage:
         plan = roots.plan(self._doomed, before_us)
-        return Garbage.of(plan, delete_objects(self._ctx, (item.key for item in plan.doomed)))
+        doomed = [item.key for item in plan.doomed]
+        confirm()
+        return Garbage.of(plan, delete_objects(self._ctx, doomed, confirmed=True))
 
 
 def collect_garbage(
@@ -205,7 +209,7 @@ def collect_garbage(
             table=ctx.uri,
         )
     margin_us = int(clock_margin_seconds * 1_000_000)
-    loaded = current_base(ctx, base)
+    loaded = recent_base(ctx, base)
     ctx = replace(ctx, table_id=loaded.snapshot.table_id)
     refuse_handed_over(ctx, loaded.snapshot)  # the other catalog's files are garbage here
     if has_memory(loaded.snapshot) and ctx.branch is None and not dry_run:
@@ -329,12 +333,11 @@ def _collect(
         change = Change(operation="collect_garbage", updates=updates)
         base, loaded = loaded, expect_committed(ctx, commit(ctx, change, base=loaded)).loaded
         commit_id = loaded.snapshot.commit.id
-        loaded, _ = archive_at_once(ctx, loaded)
         check_clocks(ctx, base.snapshot, result.seen, margin_us, now_us=loaded.date_us)
         roots.add(loaded.state)
         # Young and unknown objects were counted by the first listing.
         result = replace(
-            worker.delete(roots, before_us),
+            worker.delete(roots, before_us, partial(archive_at_once, ctx, loaded)),
             young=result.young,
             unknown=result.unknown,
             unknown_count=result.unknown_count,

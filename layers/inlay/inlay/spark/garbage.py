@@ -92,7 +92,8 @@ class _Executors:
     def look(self, roots: Roots, before_us: int) -> Garbage:
         return self._each("list", _list, roots, before_us)
 
-    def delete(self, roots: Roots, before_us: int) -> Garbage:
+    def delete(self, roots: Roots, before_us: int, confirm: Callable[[], object]) -> Garbage:
+        confirm()
         # Listed again: the first listing stayed with its tasks.
         return self._each("delete", _delete, roots, before_us)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from inlay import arguments
 from inlay.format.snapshot import make_note
@@ -37,6 +37,16 @@ if TYPE_CHECKING:
     from inlay.table import Table
 
 R = TypeVar("R")
+
+
+class HasVersion(Protocol):
+    """What maintenance returns: with the version of the table after it."""
+
+    @property
+    def version(self) -> int: ...
+
+
+V = TypeVar("V", bound=HasVersion)
 
 
 @arguments.all_checked
@@ -262,15 +272,16 @@ class Maintain:
 
         return self._maintain_main(lambda ctx: take_back(ctx, discard=discard))
 
-    def _maintain(self, operation: Callable[[Context, LoadedTable], R]) -> R:
+    def _maintain(self, operation: Callable[[Context, LoadedTable], V]) -> V:
         """Run `operation` on the newest version of what is open, and move on to what it made."""
         self._table._writable()
         self._table.refresh()
         result = operation(self._table._ctx, self._table._loaded)
-        self._table._move_on()
+        if result.version != self._table.version:
+            self._table._move_on()
         return result
 
-    def _maintain_all(self, operation: Callable[[Context, LoadedTable | None], R]) -> R:
+    def _maintain_all(self, operation: Callable[[Context, LoadedTable | None], V]) -> V:
         """The same for the table with all its branches, whichever is open."""
         if self._table._ctx.branch is None:
             return self._maintain(operation)

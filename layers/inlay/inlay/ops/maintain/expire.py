@@ -61,19 +61,24 @@ from inlay.storage.base import MAX_DELETE_KEYS, DeleteFailure, ObjectVersion, Up
 MAX_HISTORY_BYTES = 64 * 1024 * 1024
 
 
-def delete_objects(ctx: Context, relative: Iterable[str]) -> Iterator[DeleteFailure]:
-    """Deletes objects of the table, 1,000 a request, requests in parallel.
+def delete_objects(
+    ctx: Context, relative: Iterable[str], *, confirmed: bool = False
+) -> Iterator[DeleteFailure]:
+    """Deletes objects of the table, 1,000 a request, requests in parallel. `confirmed`: the caller has just
+    seen the table's pointer, so the first batch, which is sent at once, goes without another look.
 
     Raises `TableReplaced` and `TableNotFound`, see `check_still_there`.
     """
-    names = list(relative)
+    # What needs a look goes first.
+    names = sorted(relative, key=keys.is_named_by_version, reverse=True)
     batches = [names[n : n + MAX_DELETE_KEYS] for n in range(0, len(names), MAX_DELETE_KEYS)]
 
-    def delete(batch: list[str]) -> Iterable[DeleteFailure]:
-        check_still_there(ctx, batch)
-        return ctx.store.delete([ctx.key(key) for key in batch])
+    def delete(number: int) -> Iterable[DeleteFailure]:
+        if number or not confirmed:
+            check_still_there(ctx, batches[number])
+        return ctx.store.delete([ctx.key(key) for key in batches[number]])
 
-    for failures in ctx.map(delete, batches):
+    for failures in ctx.map(delete, range(len(batches))):
         yield from failures
 
 

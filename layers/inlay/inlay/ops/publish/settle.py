@@ -62,6 +62,10 @@ class Settled:
     commits: int = 0
     files: int = 0
 
+    @property
+    def version(self) -> int:
+        return self.loaded.snapshot.version
+
 
 def is_settled(markers: Iterable[Marker]) -> bool:
     """Whether every delete is a vector, and the only one of its file; but for those of erasures, which
