@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 from inlay.format.snapshot import Note
 from inlay.ops.cache import ObjectCache
 from inlay.parquet.read.ranges import Objects
-from inlay.storage.base import ObjectStore
+from inlay.storage.base import Got, ObjectStore
 from inlay.storage.open import below, open_store
 from inlay.storage.wrapped import (
     MeteredStore,
@@ -212,6 +212,11 @@ class Context:
     def key(self, relative: str) -> str:
         """The store key of an object named relative to the table root."""
         return f"{self.root}/{relative}" if self.root else relative
+
+    def get(self, relative: str) -> Got | None:
+        """An object of the table; None if there is none. One GET."""
+        answer = self.store.get(self.key(relative))
+        return answer if isinstance(answer, Got) else None
 
     def write_once(
         self, relative: str, body: bytes, *, over: str | None = None, compare: bool = True

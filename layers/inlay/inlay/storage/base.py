@@ -213,13 +213,11 @@ class ObjectStore(Protocol):
     @property
     def bucket(self) -> str:
         """The bucket's name; "" where there are none."""
-        ...
 
     @property
     def copies_ranges(self) -> bool:
         """Whether `upload_part_copy` works. Where it does not (`InvalidRequest`), a rewrite of some row
         groups downloads and sends the others."""
-        ...
 
     def get(
         self,
@@ -232,15 +230,12 @@ class ObjectStore(Protocol):
         """GET one object or a range. A range that reaches past the end is truncated; one that starts past
         it raises `UnreadableFile`. `Refused("exists")` when `if_match` fails.
         """
-        ...
 
     def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
         """The last `length` bytes (all of a shorter object) in one GET: used to read a footer."""
-        ...
 
     def head(self, key: str, *, version_id: str | None = None) -> Head | Missing:
         """HEAD one object."""
-        ...
 
     def put(
         self,
@@ -252,7 +247,6 @@ class ObjectStore(Protocol):
         headers: Mapping[str, str] | None = None,
     ) -> Written | Refused:
         """PUT one object, atomically, under `condition`."""
-        ...
 
     def copy(
         self,
@@ -268,26 +262,21 @@ class ObjectStore(Protocol):
         `Refused("exists")` when `if_source_match` fails.
         User metadata, tags and headers are copied, unless it is `bare`.
         """
-        ...
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         """Every object whose key starts with `prefix`, in key order; pages of 1,000 inside. Raises
         `UnsupportedStore` where the server lists in another order."""
-        ...
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
         """The common prefixes one "/" below `prefix`, each ending in "/"."""
-        ...
 
     def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
         """Delete keys in batches of 1,000; a key that is not there counts as deleted."""
-        ...
 
     def delete_unchanged(self, objects: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
         """Delete (key, ETag) in batches of 1,000, where names keep no versions: a key whose content has
         another ETag by then stays, which is no failure. Compared in one step with the deletion where the
         store does that (docs/STORES.md)."""
-        ...
 
     # -- multipart ----------------------------------------------------------------------------
 
@@ -299,11 +288,9 @@ class ObjectStore(Protocol):
         headers: Mapping[str, str] | None = None,
     ) -> str:
         """Start an upload; returns its id."""
-        ...
 
     def upload_part(self, key: str, upload_id: str, number: int, body: bytes | memoryview) -> Part:
         """PUT one part; `StaleUpload` when the upload is gone."""
-        ...
 
     def upload_part_copy(
         self,
@@ -321,7 +308,6 @@ class ObjectStore(Protocol):
     ) -> Written | Refused | Missing:
         """`Missing` means NoSuchUpload: an earlier Complete may have landed; the caller checks. If a
         condition does not hold the upload stays."""
-        ...
 
     def abort_multipart(self, key: str, upload_id: str) -> None: ...
 
@@ -332,12 +318,9 @@ class ObjectStore(Protocol):
     def list_versions(self, prefix: str) -> Iterator[ObjectVersion]:
         """Every version and delete marker under `prefix`; for a store without versioning each
         object once, with `version_id` "null" and `is_latest`."""
-        ...
 
     def delete_versions(self, versions: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
         """Delete (key, version id) pairs for good, in batches of 1,000."""
-        ...
 
     def at(self, bucket: str) -> ObjectStore:
         """The same kind of store, same credentials and settings, on another bucket."""
-        ...

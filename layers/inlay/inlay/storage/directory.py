@@ -92,24 +92,30 @@ class DirectoryStore:
         version_id: str | None = None,
     ) -> Got | Missing | Refused:
         with self._reading(key, version_id) as file:
-            date_us = self._now_us()
             if file is None:
-                return Missing(date_us)
+                return Missing(self._now_us())
             facts = os.fstat(file.fileno())
             if if_match is not None and files.etag(facts) != if_match:
-                return Refused("exists", date_us)
+                return Refused("exists", self._now_us())
             start, end = rules.resolve_range(key, byte_range, facts.st_size)
-            return _got(key, file, facts, start, end, date_us)
+            return self._got(key, file, facts, start, end)
 
     def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
         rules.check_suffix_length(length)
         with self._reading(key, version_id) as file:
-            date_us = self._now_us()
             if file is None:
-                return Missing(date_us)
+                return Missing(self._now_us())
             facts = os.fstat(file.fileno())
-            start = max(0, facts.st_size - length)
-            return _got(key, file, facts, start, facts.st_size, date_us)
+            size = facts.st_size
+            return self._got(key, file, facts, max(0, size - length), size)
+
+    def _got(self, key: str, file: BinaryIO, facts: os.stat_result, start: int, end: int) -> Got:
+        date_us = self._now_us()
+        file.seek(start)
+        body = file.read(end - start)
+        if len(body) != end - start:
+            raise StoreUnavailable("the file was truncated while it was read", key=key)
+        return Got(body, facts.st_size, files.etag(facts), facts.st_mtime_ns // 1_000, date_us)
 
     def head(self, key: str, *, version_id: str | None = None) -> Head | Missing:
         with self._reading(key, version_id) as file:
@@ -488,13 +494,3 @@ def _upload(folder_key: str, entry: os.DirEntry[str]) -> Upload | None:
     if manifest is None:
         return Upload(folder_key + _INTERRUPTED, upload_id, started_us)
     return Upload(folder_key + manifest.name, upload_id, manifest.started_us)
-
-
-def _got(
-    key: str, file: BinaryIO, facts: os.stat_result, start: int, end: int, date_us: int
-) -> Got:
-    file.seek(start)
-    body = file.read(end - start)
-    if len(body) != end - start:
-        raise StoreUnavailable("the file was truncated while it was read", key=key)
-    return Got(body, facts.st_size, files.etag(facts), facts.st_mtime_ns // 1_000, date_us)

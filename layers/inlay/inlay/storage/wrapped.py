@@ -21,12 +21,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from inlay.errors import InvalidRequest
 from inlay.storage import rules
 from inlay.storage.base import (
-    ByteRange,
     Condition,
     DeleteFailure,
     Got,
@@ -112,7 +111,8 @@ class Asked:
 
 
 class WrappedStore:
-    """`inner`, unchanged. A subclass overrides `_ask`, and `at` if it holds more than `inner`."""
+    """`inner`, unchanged. A subclass overrides `_ask`, and `at` if it holds more than `inner`. `options`
+    are those of `ObjectStore`, passed on as they came."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self.inner: Final = inner
@@ -138,27 +138,14 @@ class WrappedStore:
 
     # -- reads --------------------------------------------------------------------------------
 
-    def get(
-        self,
-        key: str,
-        *,
-        byte_range: ByteRange | None = None,
-        if_match: str | None = None,
-        version_id: str | None = None,
-    ) -> Got | Missing | Refused:
-        return self._ask(
-            Asked("get", key),
-            partial(
-                self.inner.get, key, byte_range=byte_range, if_match=if_match, version_id=version_id
-            ),
-        )
+    def get(self, key: str, **options: Any) -> Got | Missing | Refused:
+        return self._ask(Asked("get", key), partial(self.inner.get, key, **options))
 
-    def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
-        pin = {} if version_id is None else {"version_id": version_id}
-        return self._ask(Asked("get", key), partial(self.inner.get_suffix, key, length, **pin))
+    def get_suffix(self, key: str, length: int, **options: Any) -> Got | Missing:
+        return self._ask(Asked("get", key), partial(self.inner.get_suffix, key, length, **options))
 
-    def head(self, key: str, *, version_id: str | None = None) -> Head | Missing:
-        return self._ask(Asked("head", key), partial(self.inner.head, key, version_id=version_id))
+    def head(self, key: str, **options: Any) -> Head | Missing:
+        return self._ask(Asked("head", key), partial(self.inner.head, key, **options))
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         return self._paged("list", prefix, self.inner.list(prefix, start_after=start_after))
@@ -169,40 +156,19 @@ class WrappedStore:
     # -- writes -------------------------------------------------------------------------------
 
     def put(
-        self,
-        key: str,
-        body: bytes | memoryview,
-        *,
-        condition: Condition = None,
-        metadata: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, key: str, body: bytes | memoryview, *, condition: Condition = None, **options: Any
     ) -> Written | Refused:
         return self._ask(
             Asked("put", key, _size(body), condition is not None),
-            partial(
-                self.inner.put, key, body, condition=condition, metadata=metadata, headers=headers
-            ),
+            partial(self.inner.put, key, body, condition=condition, **options),
         )
 
     def copy(
-        self,
-        source: Location,
-        key: str,
-        *,
-        if_source_match: str | None = None,
-        condition: Condition = None,
-        bare: bool = False,
+        self, source: Location, key: str, *, condition: Condition = None, **options: Any
     ) -> Written | Refused | Missing:
         return self._ask(
             Asked("copy", key, conditional=condition is not None),
-            partial(
-                self.inner.copy,
-                source,
-                key,
-                if_source_match=if_source_match,
-                condition=condition,
-                bare=bare,
-            ),
+            partial(self.inner.copy, source, key, condition=condition, **options),
         )
 
     def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
@@ -210,16 +176,9 @@ class WrappedStore:
 
     # -- multipart ----------------------------------------------------------------------------
 
-    def create_multipart(
-        self,
-        key: str,
-        *,
-        metadata: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> str:
+    def create_multipart(self, key: str, **options: Any) -> str:
         return self._ask(
-            Asked("create_multipart", key),
-            partial(self.inner.create_multipart, key, metadata=metadata, headers=headers),
+            Asked("create_multipart", key), partial(self.inner.create_multipart, key, **options)
         )
 
     def upload_part(self, key: str, upload_id: str, number: int, body: bytes | memoryview) -> Part:
@@ -229,26 +188,11 @@ class WrappedStore:
         )
 
     def upload_part_copy(
-        self,
-        key: str,
-        upload_id: str,
-        number: int,
-        *,
-        source: Location,
-        byte_range: ByteRange,
-        if_source_match: str,
+        self, key: str, upload_id: str, number: int, **options: Any
     ) -> Part | Refused | Missing:
         return self._ask(
             Asked("upload_part_copy", key),
-            partial(
-                self.inner.upload_part_copy,
-                key,
-                upload_id,
-                number,
-                source=source,
-                byte_range=byte_range,
-                if_source_match=if_source_match,
-            ),
+            partial(self.inner.upload_part_copy, key, upload_id, number, **options),
         )
 
     def complete_multipart(

@@ -589,19 +589,13 @@ class Table:
         of its rows, which are held in memory meanwhile: the scan's `damaged` names them, and a warning
         each. By default the first raises `UnreadableFile`, which says how it is taken out of the table.
         """
-        # Segments that cannot match the filter are never read: the scan loads what it needs.
-        state = self._loaded.state if self._at is None else State(self._at)
-        pinned = self._pinned()
-        return scan_op.Scan(
-            self._ctx,
-            state,
+        return self._scan_of(
             columns=columns,
-            where=self._bound(where, params),
+            where=where if params is None else self._condition(where, params),
             order_by=order_by,
             limit=limit,
             on_damaged=on_damaged,
-            pinned=pinned,
-            newest=self._loaded.pointer,
+            pinned=self._pinned(),
         )
 
     def head(self, rows: int = 5) -> pa.Table:
@@ -634,9 +628,12 @@ class Table:
         installed("polars")
         return lazy_frame(partial(self._scan_of, on_damaged=on_damaged), self.snapshot.schema)
 
+    def _unread(self) -> State:
+        """What is shown. A scan loads the segments that may match, and no others."""
+        return self._loaded.state if self._at is None else State(self._at)
+
     def _scan_of(self, **options: Any) -> Scan:
-        state = self._loaded.state if self._at is None else State(self._at)
-        return scan_op.Scan(self._ctx, state, **options, newest=self._loaded.pointer)
+        return scan_op.Scan(self._ctx, self._unread(), **options, newest=self._loaded.pointer)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
@@ -652,8 +649,7 @@ class Table:
         reading all columns, without the files that cannot be read. `params`: see `scan`."""
         if where is not None or params is not None or on_damaged != "raise":
             return self.scan(where=where, params=params, on_damaged=on_damaged).count()
-        state = self._loaded.state if self._at is None else State(self._at)
-        plan = load_plan(self._ctx, state)
+        plan = load_plan(self._ctx, self._unread())
         known = plan.live_rows
         return self._scan_of(plan=plan).count() if known is None else known
 
@@ -824,26 +820,8 @@ class Table:
             raise InvalidRequest(
                 "ids= names the erasures of keys=", next_step='Give keys= and mode="erase"'
             )
-        if keys is not None and mode == "erase" and file is None:
-            return self._erase_each(_key_table(keys), ids, request_id, note)
         if keys is not None:
-            if mode not in (None, "tombstone") or file is not None:
-                raise InvalidRequest(
-                    "keys= deletes from the whole table, by a tombstone or an erasure: it takes no other "
-                    "mode= and no file=",
-                    next_step='Write the keys as a condition: "id IN (1, 2)"',
-                    table=self.uri,
-                )
-            table = _key_table(keys)
-            body = ""
-            if request_id is not None:  # a million values as text are not made for nothing
-                body = f"keys:{table.schema}:{table.to_pydict()}"
-            with self._writing("delete", note) as write:
-                request = change_plan.Request.named(request_id, body)
-                write.outcome = delete_op.delete_keys(
-                    write.ctx, table, base=self._loaded, request=request
-                )
-            return write.result
+            return self._delete_keys(_key_table(keys), ids, mode, file, request_id, note)
         condition = self._condition(where, params)
         predicate = condition.predicate
         request = change_plan.Request.named(
@@ -866,43 +844,66 @@ class Table:
                     next_step="Leave out file=",
                     table=self.uri,
                 )
-            from inlay.ops.erase import request as erase_op
+            from inlay.ops.erase.request import open_erasure
 
-            if self._ctx.branch is not None:  # of all branches, whichever is open
-                return self._edit(
-                    "erase",
-                    lambda ctx: erase_op.open_erasure(
-                        replace(ctx, branch=None), predicate, request=request
-                    ),
-                    note,
-                )
-            with self._writing("erase", note) as write:
-                write.outcome = erase_op.open_erasure(
-                    write.ctx, predicate, base=self._loaded, request=request
-                )
-            return write.result
+            return self._erase(
+                lambda ctx, base: open_erasure(ctx, predicate, base=base, request=request), note
+            )
         with self._writing("delete", note) as write:
             write.outcome = delete_op.delete(
                 write.ctx, condition, mode=mode, file=file, base=self._loaded, request=request
             )
         return _noted(write.result, condition, mode or self._setting("delete.mode"))
 
-    def _erase_each(
-        self, keys: pa.Table, ids: Sequence[str] | None, request_id: str | None, note: Note | None
+    def _delete_keys(
+        self,
+        keys: pa.Table,
+        ids: Sequence[str] | None,
+        mode: str | None,
+        file: str | None,
+        request_id: str | None,
+        note: Note | None,
     ) -> WriteResult:
-        from inlay.ops.erase.request import conditions_of_keys, open_each
+        is_erasure = mode == "erase"
+        if not (is_erasure or mode in (None, "tombstone")) or file is not None:
+            raise InvalidRequest(
+                "keys= deletes from the whole table, by a tombstone or an erasure: it takes no other "
+                "mode= and no file=",
+                next_step='Write the keys as a condition: "id IN (1, 2)"',
+                table=self.uri,
+            )
+        # A million values as text are not made for nothing.
+        body = f"{keys.schema}:{keys.to_pydict()}" if request_id is not None or is_erasure else ""
+        if is_erasure:
+            from inlay.ops.erase.request import conditions_of_keys, open_each
 
-        body = f"erase keys:{keys.schema}:{keys.to_pydict()}:{ids and list(ids)}"
-        request = change_plan.Request.named(
-            self._ctx.new_id() if request_id is None else request_id, body
-        )
-        assert request is not None
-        asked = conditions_of_keys(self.snapshot.schema, keys, request, ids)
+            body = f"erase keys:{body}:{ids and list(ids)}"
+            asked_as = change_plan.Request.named(
+                self._ctx.new_id() if request_id is None else request_id, body
+            )
+            assert asked_as is not None
+            asked = conditions_of_keys(self.snapshot.schema, keys, asked_as, ids)
+            return self._erase(
+                lambda ctx, base: open_each(ctx, asked, base=base, request=asked_as), note
+            )
+        with self._writing("delete", note) as write:
+            request = change_plan.Request.named(request_id, f"keys:{body}")
+            write.outcome = delete_op.delete_keys(
+                write.ctx, keys, base=self._loaded, request=request
+            )
+        return write.result
 
-        def open_all(ctx: Context) -> Committed | Skipped:
-            return open_each(replace(ctx, branch=None), asked, request=request)
-
-        return self._edit("erase", open_all, note)
+    def _erase(
+        self,
+        opened: Callable[[Context, LoadedTable | None], Committed | Skipped],
+        note: Note | None,
+    ) -> WriteResult:
+        """An erasure is of all branches, whichever is open."""
+        if self._ctx.branch is not None:
+            return self._edit("erase", lambda ctx: opened(replace(ctx, branch=None), None), note)
+        with self._writing("erase", note) as write:
+            write.outcome = opened(write.ctx, self._loaded)
+        return write.result
 
     def update(
         self,
@@ -1267,9 +1268,6 @@ class Table:
         condition = conditions.bound(where, self.snapshot, now, values)
         values.check_used()
         return condition
-
-    def _bound(self, where: Any, params: Params) -> Any:
-        return where if params is None else self._condition(where, params)
 
     def _rows(self, data: Any) -> Any:
         """Rows of a file in the table's types; all other kinds are as Arrow has them."""

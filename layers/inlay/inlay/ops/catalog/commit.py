@@ -100,7 +100,7 @@ from inlay.plan.pruning.partitions import repartitioned
 from inlay.plan.refs import check_name, ref_view
 from inlay.plan.schema_conflicts import altered, evolved
 from inlay.plan.schema_evolution import evolution_between
-from inlay.storage.base import ByteRange, Got, Location, Missing, ObjectStore, Refused
+from inlay.storage.base import Got, Location, Missing, ObjectStore, Refused
 from inlay.storage.wrapped import WrappedStore
 
 # Native writers may commit and publish meanwhile; each round begins with the newest version.
@@ -174,26 +174,17 @@ class ReadOnce(WrappedStore):
     def at(self, bucket: str) -> ReadOnce:
         return ReadOnce(self.inner.at(bucket), self._kept)
 
-    def get(
-        self,
-        key: str,
-        *,
-        byte_range: ByteRange | None = None,
-        if_match: str | None = None,
-        version_id: str | None = None,
-    ) -> Got | Missing | Refused:
-        known = None
-        if byte_range is None and if_match is None and version_id is None:
-            known = self._whole(key)
-        return known or super().get(
-            key, byte_range=byte_range, if_match=if_match, version_id=version_id
-        )
+    def get(self, key: str, **options: Any) -> Got | Missing | Refused:
+        is_whole = all(option is None for option in options.values())
+        return (self._whole(key) if is_whole else None) or super().get(key, **options)
 
-    def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
+    def get_suffix(
+        self, key: str, length: int, *, version_id: str | None = None, **options: Any
+    ) -> Got | Missing:
         known = self._known(key) if version_id is None else None
         if known is not None and len(known.body) >= min(length, known.size):
             return replace(known, body=known.body[-length:])
-        answer = super().get_suffix(key, length, version_id=version_id)
+        answer = super().get_suffix(key, length, version_id=version_id, **options)
         if isinstance(answer, Got) and version_id is None and key.endswith(_WRITTEN_ONCE):
             self._kept.put(f"{self.bucket}/{key}", answer, len(answer.body))
         return answer

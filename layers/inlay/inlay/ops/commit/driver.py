@@ -30,10 +30,8 @@ shrinks again with the time a commit has been waiting, to a tenth after BACKOFF_
 CONTENDED_SECONDS after it has met another, in a race or by what was committed, a writer reads the pointer
 before each commit, or the winner, who knows the pointer, would win again. A writer that wins from the start
 meets no other: every MAX_UNREAD commits in a row it reads the pointer all the same, and others that read
-meanwhile have a chance. One of transactions waits before that (`let_others_in`). By benchmarks/backoff.py,
-4 to 40 writers at 20 ms a request make 0.89 to 1.08 of the commits of a bare loop that never waits (2.3
-where 40 saturate the server), in about half its tries, and the longest wait is at most 1.16 of the loop's.
-benchmarks/contention.py measures it with processes.
+meanwhile have a chance. One of transactions waits before that (`let_others_in`). benchmarks/backoff.py and
+benchmarks/contention.py measure it.
 
 A result, what a write reports to its caller, states what was committed, and the measured cost: requests
 that were sent, not planned.
@@ -44,6 +42,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
@@ -53,7 +52,6 @@ from uuid import UUID
 from inlay.errors import (
     CommitContention,
     ConcurrentChange,
-    CorruptTable,
     ForeignArchives,
     InlayError,
     InvalidRequest,
@@ -74,13 +72,11 @@ from inlay.ops.commit.register import Lost, Unknown, Won, read_after, superseded
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
     CONTENT_BYTES,
-    MAX_LOADS,
     LoadedTable,
     bounded,
     grown,
     load_again,
     load_pointer,
-    load_segments,
     on_branch,
     resolve,
     retain,
@@ -101,7 +97,7 @@ from inlay.plan.change import (
 from inlay.plan.commit.apply import apply, seal
 from inlay.plan.metadata.state import State, look_up
 from inlay.plan.refs import with_head
-from inlay.storage.base import Got, Head
+from inlay.storage.base import Head
 from inlay.storage.wrapped import Usage
 from inlay.storage.write_once import Stored
 
@@ -418,12 +414,9 @@ def proposed(
     """What `propose` says of the base, and the base with the segments that it asked for."""
     written.forget_stale(ctx, loaded.snapshot.boundary.time_us or 0)
     commit_id = ctx.new_id()
-    for _ in range(MAX_LOADS):
-        outcome = propose(loaded.state, commit_id=commit_id, name=written.name, resolved=resolved)
-        if not isinstance(outcome, NeedSegments):
-            return loaded, outcome
-        loaded = replace(loaded, state=load_segments(ctx, loaded.state, outcome))
-    raise CorruptTable("planning keeps requesting more segments", table=ctx.uri)
+    ask = partial(propose, commit_id=commit_id, name=written.name, resolved=resolved)
+    state, outcome = resolve(ctx, loaded.state, ask)
+    return replace(loaded, state=state), outcome
 
 
 def decided(ctx: Context, loaded: LoadedTable) -> LoadedTable:
@@ -506,10 +499,11 @@ def sealed(
     """The snapshot to swap in, with its time, after `writes_before` have returned `done`."""
     for segment in proposal.segments:
         written.dates_us.setdefault(segment.id, loaded.date_us)
-    lost = [each for each in done if isinstance(each, Lost)]
-    if lost:
-        return lost[-1]
-    date_us = max([loaded.date_us, *(each for each in done if not isinstance(each, Lost))])
+    date_us = loaded.date_us
+    for outcome in done:
+        if isinstance(outcome, Lost):
+            return outcome
+        date_us = max(date_us, outcome)
     return seal(proposal, date_us=date_us, previous_us=loaded.snapshot.commit.time_us)
 
 
@@ -591,11 +585,10 @@ def archive(ctx: Context, loaded: LoadedTable, wait: Callable[[int], None]) -> i
     if current.etag != loaded.etag:
         return superseded_by(ctx, base, current)
     key = keys.archive_key(base.version)
-    try:
-        object_there = ctx.store.get(ctx.key(key))
-    except StoreUnavailable:
-        object_there = None
-    if isinstance(object_there, Got) and object_there.body == loaded.raw:
+    object_there = None
+    with suppress(StoreUnavailable):
+        object_there = ctx.get(key)
+    if object_there is not None and object_there.body == loaded.raw:
         date_us = object_there.date_us
     else:
         try:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from inlay.errors import (
     ForeignArchives,
@@ -247,23 +248,14 @@ def read_outcome(ctx: Context, base: LoadedTable, mine: Snapshot) -> Swapped | N
         return Lost(current)
     if snapshot.version < mine.version:
         return None if current.etag == base.etag else superseded_by(ctx, base.snapshot, current)
-    if archived is None:
-        return Unknown(
-            OutcomeUnknown(
-                f"version {mine.version} has expired before this writer could read it",
-                table=ctx.uri,
-                version=mine.version,
-            )
+    if archived is None or archived.table_id != mine.table_id:
+        why = (
+            f"version {mine.version} has expired before this writer could read it"
+            if archived is None
+            else f"the archive of version {mine.version}, which would show it, is another table's"
         )
-    if archived.table_id != mine.table_id:
-        return Unknown(
-            OutcomeUnknown(
-                f"the archive of version {mine.version}, which would show it, is another table's",
-                table=ctx.uri,
-                key=ctx.key(keys.archive_key(mine.version)),
-                version=mine.version,
-            )
-        )
+        key = ctx.key(keys.archive_key(mine.version))
+        return Unknown(OutcomeUnknown(why, table=ctx.uri, key=key, version=mine.version))
     if archived.commit.id != mine.commit.id:
         return Lost(current)
     # Mine landed, and others on top of it: the swap is done; the next base is a later version.
@@ -278,9 +270,6 @@ def _read_archive(
     Both at once: a base that is one request older than the winner's loses to it every time.
     """
 
-    def read(what: str) -> Snapshot | LoadedTable | None:
-        return find_version(ctx, version) if what == "archive" else newest()
-
     def newest() -> LoadedTable:
         try:
             pointer = read_main(ctx)
@@ -288,10 +277,9 @@ def _read_archive(
             return current  # whatever happened, the next swap will show it
         return pointer if pointer.snapshot.table_id == current.snapshot.table_id else current
 
-    archived, now = ctx.map(read, ("archive", "pointer"))
-    assert isinstance(now, LoadedTable)
-    assert not isinstance(archived, LoadedTable)
-    return archived, now
+    with ctx.beside(partial(find_version, ctx, version)) as archived:
+        now = newest()
+    return archived.result(), now
 
 
 def _unknown(ctx: Context, mine: Snapshot, what: str, cause: Exception) -> Unknown:

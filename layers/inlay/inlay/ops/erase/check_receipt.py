@@ -101,8 +101,8 @@ def _get(ctx: Context, name: str) -> tuple[str, bytes]:
     if any("\ud800" <= c < "\ue000" for c in name):  # an argument that was not UTF-8
         raise InvalidRequest(f"no erasure has the id {name!r}", table=ctx.uri)
     for key in [receipt_key(name), *([name] if name.startswith(RECEIPTS) else [])]:
-        got = ctx.store.get(ctx.key(key))
-        if isinstance(got, Got):
+        got = ctx.get(key)
+        if got is not None:
             return key, got.body
     raise InvalidRequest(
         f"there is no receipt of {name!r}",

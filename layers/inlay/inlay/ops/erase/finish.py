@@ -107,7 +107,7 @@ from inlay.plan.erasure import (
 from inlay.plan.maintain.roots import cutoff_with_margin
 from inlay.plan.pruning.literals import texts_of
 from inlay.plan.receipt_chain import Chain
-from inlay.storage.base import NULL_VERSION, DeleteFailure, Got, ObjectVersion, Upload
+from inlay.storage.base import NULL_VERSION, DeleteFailure, ObjectVersion, Upload
 
 if TYPE_CHECKING:
     from inlay.ops.erase.copies import LockedCopies
@@ -175,14 +175,12 @@ class _Sweeper:
     def _purge(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
         """No file and no landing object holds a row any more: the predicates are forgotten, with every
         marker as old, every older version, and every segment with statistics of a dead entry."""
-        refs, held = loaded.snapshot.refs, legal_holds(loaded.snapshot)
-        contents = [(n, c) for n, c in each_content(self.ctx, loaded) if n not in held]
+        refs, contents = loaded.snapshot.refs, self._contents(loaded)
         reason = "the rewrite function has to rewrite it"
         waits = _waits_for_files(contents, erasures, reason)
-        for erasure in erasures:
-            waits[erasure.id] += [
-                Waiting("hold", n, "a legal hold keeps old versions") for n in held
-            ]
+        holds = legal_holds(loaded.snapshot)
+        for waiting in waits.values():
+            waiting += [Waiting("hold", n, "a legal hold keeps old versions") for n in holds]
         landed = {e.id: Landing() for e in erasures}
         if self.landing is not None:
             landed = check_landing(self.ctx, loaded, erasures, self.landing)
@@ -378,17 +376,13 @@ class _Sweeper:
         stale = self._publication_waits(loaded)
         if stale is not None:
             return {e.id: [stale] for e in erasures}
-        waits: Waits = {}
         since: dict[str, int] = {}
         for erasure in erasures:
             # The expiry of this erasure, not a later one, with which the wait would start over.
             through = erasure.phase_version - 1
             expired = [e for e in loaded.snapshot.expired if e.through >= through]
             since[erasure.id] = min((e.time_us or 0 for e in expired), default=0)
-            reason = "readers of old versions may still be running"
-            wait = self._wait(loaded, since[erasure.id], reason)
-            if wait is not None:
-                waits[erasure.id] = [wait]
+        waits = self._wait(loaded, since, "readers of old versions may still be running")
         due = [e for e in erasures if e.id not in waits]
         if not due:
             if loaded.has_open_times:
@@ -407,12 +401,10 @@ class _Sweeper:
         # What was not applied is no longer waited for.
         if names_more and not late and self._purge_refs(loaded, contents, due):
             return {}
-        deleted = self._delete_all(self._move_boundary(loaded), due)
-        if deleted is None:
-            return waits | self._another_run(due)
+        deleted = self._delete_all(loaded, due)
+        if isinstance(deleted, dict):
+            return waits | deleted
         loaded, _ = deleted
-        if self.failures:
-            return waits | {e.id: self._undeleted() for e in due}
         swept = tuple(
             replace(e, phase=SWEEP, swept_us=0, deleted=e.deleted + self.deleted) for e in due
         )
@@ -490,14 +482,10 @@ class _Sweeper:
     # -- to the end ---------------------------------------------------------------------------
 
     def _last_sweep(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
-        reason = "a writer from before the opening may still be running"
-        waits: Waits = {}
-        for erasure in erasures:
-            # What such a writer uploaded may look younger than it is, by the margin; what looks younger
-            # than that was uploaded after the writer's life.
-            wait = self._wait(loaded, (erasure.swept_us or 0) + self.margin_us, reason)
-            if wait is not None:
-                waits[erasure.id] = [wait]
+        # What such a writer uploaded may look younger than it is, by the margin; what looks younger than
+        # that was uploaded after the writer's life.
+        since = {e.id: (e.swept_us or 0) + self.margin_us for e in erasures}
+        waits = self._wait(loaded, since, "a writer from before the opening may still be running")
         due = [e for e in erasures if e.id not in waits]
         later = due and self._deletes_since(loaded, min(e.phase_version for e in due))
         held = self._held(loaded, due) if later else []
@@ -516,12 +504,10 @@ class _Sweeper:
             due = [e for e in due if e.id not in waits]
         if not due:
             return waits
-        deleted = self._delete_all(self._move_boundary(loaded), due)
-        if deleted is None:
-            return waits | self._another_run(due)
+        deleted = self._delete_all(loaded, due)
+        if isinstance(deleted, dict):
+            return waits | deleted
         loaded, listing = deleted
-        if self.failures:
-            return waits | {e.id: self._undeleted() for e in due}
         stale = self._publication_waits(loaded) or self._memory_waits(loaded, due)
         if stale is not None:
             return waits | {e.id: [stale] for e in due}
@@ -602,16 +588,16 @@ class _Sweeper:
         other = Waiting("time", f"{self.life_us / 1e6:.0f} s", "another run is ending it")
         return {e.id: [other] for e in due}
 
-    def _undeleted(self) -> list[Waiting]:
-        return [Waiting("object", f.key, f.reason) for f in self.failures]
-
-    def _wait(self, loaded: LoadedTable, since_us: int, reason: str) -> Waiting | None:
-        """Whether `life` has passed since a time: strictly, because times are truncated to seconds."""
-        left_us = since_us + self.life_us - loaded.date_us
-        if left_us < 0:
-            return None
-        self.left_us = max(self.left_us, left_us)
-        return Waiting("time", f"{left_us / 1e6 + 1:.0f} s", reason)
+    def _wait(self, loaded: LoadedTable, since_us: Mapping[str, int], reason: str) -> Waits:
+        """The erasures since whose time no `life` has passed: strictly, because times are truncated to
+        seconds."""
+        waits: Waits = {}
+        for name, us in since_us.items():
+            left_us = us + self.life_us - loaded.date_us
+            if left_us >= 0:
+                self.left_us = max(self.left_us, left_us)
+                waits[name] = [Waiting("time", f"{left_us / 1e6 + 1:.0f} s", reason)]
+        return waits
 
     # -- deleting -----------------------------------------------------------------------------
 
@@ -624,14 +610,16 @@ class _Sweeper:
 
     def _delete_all(
         self, loaded: LoadedTable, due: Sequence[Erasure]
-    ) -> tuple[LoadedTable, Listing | None] | None:
-        """`loaded`, whose boundary was moved for it; and the listing, where nothing had to be deleted.
+    ) -> tuple[LoadedTable, Listing | None] | Waits:
+        """The table, whose boundary was moved for it; and the listing, where nothing had to be deleted. Or
+        what could not be deleted.
 
-        None, and nothing is deleted, where another run has moved the boundary since. So whatever is deleted
-        while that one lists has a list from before it began, which it finds on the way."""
+        Nothing is deleted where another run has moved the boundary since. So whatever is deleted while that
+        one lists has a list from before it began, which it finds on the way."""
+        loaded = self._move_boundary(loaded)
         own = loaded.snapshot.boundary
         if own.version != loaded.snapshot.version:
-            return None
+            return self._another_run(due)
         listing = Listing.of(self.ctx)
         versions, uploads = self._doomed(loaded, listing)
         if not versions and not uploads:
@@ -643,13 +631,16 @@ class _Sweeper:
         # Its look at the pointer is also the one that the table is still there, right before the deletion.
         loaded, now = archive_at_once(self.ctx, loaded)
         if now.boundary != own:
-            return None
+            return self._another_run(due)
         named = [(v.key, v.version_id) for v in versions]
         failures = tuple(self.ctx.store.delete_versions(named)) if named else ()
         for upload in uploads:
             self.ctx.store.abort_multipart(upload.key, upload.upload_id)
         self.failures += failures
         self.deleted += len(named) + len(uploads) - len(failures)
+        if self.failures:
+            undeleted = [Waiting("object", f.key, f.reason) for f in self.failures]
+            return {e.id: undeleted for e in due}
         return loaded, None
 
     def _doomed(
@@ -721,8 +712,8 @@ class _Sweeper:
     def _table_of(self, erasure: Erasure) -> str | None:
         """Of the receipt that is there; None where it is none."""
         key = keys.receipt_key(erasure.id)
-        got = self.ctx.store.get(self.ctx.key(key))
-        if isinstance(got, Got):
+        got = self.ctx.get(key)
+        if got is not None:
             with suppress(CorruptTable, NewerFormat):
                 return str(decode_frame(RECEIPT_KIND, got.body, key=key).get("table"))
         return None

@@ -120,9 +120,19 @@ def check_landing(
     pending = [v for v in contents if v not in known]
     landed = _Sorted([v for v in contents if v in known])
     asked = {e.id: e.predicate for e in erasures if e.predicate is not None}
+
+    def judged(version: ObjectVersion) -> _Judged:
+        try:
+            return _judged(ctx, loaded, prefix, version, asked)
+        except (
+            InlayError
+        ) as error:  # the role, the storage class, the store: what it holds is unknown
+            if error.kind is ErrorKind.RETRY:
+                raise
+            return _Judged(waits=f"it cannot be read ({error.message}): replace or delete it")
+
     if asked:
-        judged = ctx.map(lambda version: _judge(ctx, loaded, prefix, version, asked), pending)
-        for version, holds in zip(pending, judged, strict=True):
+        for version, holds in zip(pending, ctx.map(judged, pending), strict=True):
             landed.add(version, holds, loaded.snapshot.ledger.horizon_us)
     waivers = load_waivers(ctx, erasures) if landed.waiting else {}
 
@@ -256,7 +266,7 @@ def _known(
     return {by_request[request] for request in known}
 
 
-def _judge(
+def _judged(
     ctx: Context,
     loaded: LoadedTable,
     prefix: str,
@@ -281,16 +291,9 @@ def _judge(
     try:
         inspected = inspect_source(ctx, source, loaded.snapshot)
     except InlayError as error:
-        if error.kind is ErrorKind.RETRY:
+        if error.kind in (ErrorKind.RETRY, ErrorKind.PAGE):
             raise
-        if error.kind is ErrorKind.PAGE:  # the role or the storage class: what it holds is unknown
-            return _Judged(waits=f"it cannot be read ({error.message}): replace or delete it")
-        try:
-            kind = identify(ctx, source.content, path, loaded.snapshot).kind
-        except InlayError as again:  # the store's answer, not what the object holds
-            if again.kind is ErrorKind.RETRY:
-                raise
-            return _Judged(waits=f"it cannot be read ({again.message}): replace or delete it")
+        kind = identify(ctx, source.content, path, loaded.snapshot).kind
         return _Judged(others=search_never_taken(objects, location, version, kind, asked))
     if inspected is None:
         return _Judged(waits="it changed while it was read")
@@ -298,10 +301,8 @@ def _judge(
         try:
             return _judge_records(objects, loaded, inspected, location, version, asked)
         except InlayError as error:
-            if error.kind is ErrorKind.RETRY:
-                raise
             if error.kind is not ErrorKind.INPUT:
-                return _Judged(waits=f"it cannot be read ({error.message}): replace or delete it")
+                raise
         # Refused by what is in it: no event will bring it in.
         return _Judged(
             others=search_never_taken(objects, location, version, LandedKind.DATA, asked)
@@ -317,22 +318,15 @@ def _judge(
         )
         return _judge_data(objects, loaded, task, location, predicate)
 
-    try:
-        judged = judge(any_of(list(asked.values())))
-        # Its folders say what its rows will have there, whatever the condition selects by it.
-        if any(inspected.folders & field_ids(predicate) for predicate in asked.values()):
-            judged = _Judged(waits=_MAY_HOLD_ROWS)
-        if judged.waits is None or inspect_rows(ctx, source, loaded.snapshot) is None:
-            return judged
-        # Refused by its rows: no event will bring it in.
-        judgements = {name: judge(predicate) for name, predicate in asked.items()}
-    except InlayError as error:
-        if error.kind is ErrorKind.RETRY:
-            raise
-        return _Judged(waits=f"it cannot be read ({error.message}): replace or delete it")
-    return _Judged(
-        others={name: _refused_by_rows(version, own) for name, own in judgements.items()}
-    )
+    judged = judge(any_of(list(asked.values())))
+    # Its folders say what its rows will have there, whatever the condition selects by it.
+    if any(inspected.folders & field_ids(predicate) for predicate in asked.values()):
+        judged = _Judged(waits=_MAY_HOLD_ROWS)
+    if judged.waits is None or inspect_rows(ctx, source, loaded.snapshot) is None:
+        return judged
+    # Refused by its rows: no event will bring it in.
+    refused = {name: _refused_by_rows(version, judge(asked[name])) for name in asked}
+    return _Judged(others=refused)
 
 
 def _refused_by_rows(version: ObjectVersion, judged: _Judged) -> NeverTaken:

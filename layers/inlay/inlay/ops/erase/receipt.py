@@ -23,6 +23,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from hashlib import sha256
 from typing import Any
 
@@ -57,7 +58,7 @@ from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.metadata.memory import has_memory
 from inlay.plan.metadata.state import LedgerSalt
 from inlay.plan.receipt_chain import Chain, Pass, digest_of, statement_of
-from inlay.storage.base import Got, Head, ObjectVersion
+from inlay.storage.base import Head, ObjectVersion
 
 RECEIPT_KIND = "erasure"
 LIST_KIND = "erasure_list"
@@ -135,8 +136,8 @@ _RECEIPT_WITH_LISTS = {
             "perhaps?": [Row.of(str, str, COUNT)],
             "rows_with?": ([Row.of(str, COUNT, COUNT)], None),
             "landed?": [Row.of(str, str, str, str)],
-            **{f"{n}": COUNT for n in ("files", "judged_by_rows", "judged_by_own_bounds")},
-            **{f"{n}": COUNT for n in ("newer", "unsearched", "requests", "bytes")},
+            **dict.fromkeys(("files", "judged_by_rows", "judged_by_own_bounds"), COUNT),
+            **dict.fromkeys(("newer", "unsearched", "requests", "bytes"), COUNT),
         },
         None,
     ),
@@ -321,12 +322,12 @@ def write_left(
     written: Written,
 ) -> List:
     """What exists: [key, ETag, version id, bytes, kind], without objects that are swapped."""
-    prefix = ctx.key("")
-    rows = []
-    for v in versions:
-        key = v.key.removeprefix(prefix)
-        if classify(key) not in APART and key not in SWAPPED:
-            rows.append([key, v.etag, v.version_id, v.size, classify(key).value])
+    named = ((v.key.removeprefix(ctx.key("")), v) for v in versions)
+    rows = [
+        [key, v.etag, v.version_id, v.size, classify(key).value]
+        for key, v in named
+        if classify(key) not in APART and key not in SWAPPED
+    ]
     body = {"objects": sorted(rows)}
     return _write_list(ctx, version, "left", erasures, body, len(rows), written)
 
@@ -357,8 +358,8 @@ def load_lists(
 
 
 def read_list(ctx: Context, key: str) -> tuple[dict[str, Any], str]:
-    got = ctx.store.get(ctx.key(key))
-    if not isinstance(got, Got):
+    got = ctx.get(key)
+    if got is None:
         raise CorruptTable("a list that a receipt names is gone", table=ctx.uri, key=key)
     return _decoded_list(ctx, key, got.body)
 
@@ -483,34 +484,28 @@ def _came_after(
 def _look_of(made: List, look: Mapping[str, Any], opened_version: int) -> dict[str, Any]:
     rows = [_how_known(row, opened_version) for row in look["files"]]
     how = [known for known, _ in rows]
+    listed = {name: look.get(name, []) for name in ("perhaps", "kept", "landed", "originals")}
     return {
+        **{name: look.get(name) for name in _OF_A_LOOK},
+        **{name: entries[:MAX_NAMED] for name, entries in listed.items()},
+        **{f"{name}_count": len(entries) for name, entries in listed.items()},
+        "originals_count": sum(n for _, n in listed["originals"]),
         "list": made.as_json,
-        "version": look["version"],
-        "looked_us": look["looked_us"],
         "files": len(how),
         "judged_by_rows": how.count("rows"),
         "judged_by_own_bounds": how.count("bounds"),
         "newer": how.count("newer"),
         "unsearched": sum(not is_searched for _, is_searched in rows),
         "statistics_not_believed": look["foreign"],
-        "columns": look.get("columns"),
-        "searched_in_part": look.get("searched_in_part"),
-        "open_columns": look.get("open_columns"),
-        "perhaps": look.get("perhaps", [])[:MAX_NAMED],
-        "perhaps_count": len(look.get("perhaps", [])),
-        "rows_with": look.get("rows_with"),
         "key_values": dict(list(look["key_values"].items())[:MAX_NAMED]),
-        "kept": look["kept"][:MAX_NAMED],
-        "kept_count": len(look["kept"]),
-        "landed": look.get("landed", [])[:MAX_NAMED],
-        "landed_count": len(look.get("landed", [])),
-        "landed_searched": look.get("landed_searched"),
-        "originals": look.get("originals", [])[:MAX_NAMED],
-        "originals_count": sum(n for _, n in look.get("originals", [])),
-        "originals_since": look.get("originals_since"),
-        "requests": look["requests"],
-        "bytes": look["bytes"],
     }
+
+
+# What a receipt has of its last look as the list has it.
+_OF_A_LOOK = (
+    *("version", "looked_us", "columns", "searched_in_part", "open_columns", "rows_with"),
+    *("landed_searched", "originals_since", "requests", "bytes"),
+)
 
 
 def _held_until(name: str, ended_us: int, days: Mapping[str, float]) -> int | None:
@@ -569,9 +564,7 @@ def write_pass(
         "envelope": None if signer is None else envelope_of(statement, signer),
     }
     made = _write_list(ctx, loaded.snapshot.version, "pass", receipts, body, len(receipts))
-    after = before
-    for data in receipts.values():
-        after = after.with_receipt(data)
+    after = reduce(Chain.with_receipt, receipts.values(), before)
     return replace(after, made_by=made.key, statement=digest_of(statement))
 
 

@@ -127,15 +127,11 @@ class KeyFile:
                 next_step="`openssl ecparam -name prime256v1 -genkey -noout -out key.pem` makes one",
             )
         self._key = key
-        self._key_id = _fingerprint(key.public_key())
+        self.key_id = _fingerprint(key.public_key())
 
     @classmethod
     def read(cls, path: str) -> KeyFile:
         return cls(Path(path).read_bytes())
-
-    @property
-    def key_id(self) -> str:
-        return self._key_id
 
     def sign(self, message: bytes) -> bytes:
         from cryptography.hazmat.primitives import hashes

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -298,25 +299,18 @@ class _RememberedRanges(WrappedStore):
         return other
 
     def get(
-        self,
-        key: str,
-        *,
-        byte_range: ByteRange | None = None,
-        if_match: str | None = None,
-        version_id: str | None = None,
+        self, key: str, *, byte_range: ByteRange | None = None, **options: Any
     ) -> Got | Missing | Refused:
         if byte_range is None:
-            return self.inner.get(key, if_match=if_match, version_id=version_id)
-        known = self._answers.setdefault((key, version_id), [])
+            return self.inner.get(key, **options)
+        known = self._answers.setdefault((key, options.get("version_id")), [])
         for start, got in known:
             inside = start <= byte_range.start and byte_range.end <= start + len(got.body)
-            if inside and if_match in (None, got.etag):
+            if inside and options.get("if_match") in (None, got.etag):
                 return replace(
                     got, body=got.body[byte_range.start - start : byte_range.end - start]
                 )
-        answer = self.inner.get(
-            key, byte_range=byte_range, if_match=if_match, version_id=version_id
-        )
+        answer = self.inner.get(key, byte_range=byte_range, **options)
         if isinstance(answer, Got) and len(answer.body) <= self._left:
             self._left -= len(answer.body)
             known.append((byte_range.start, answer))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never, get_args
 
 from inlay.errors import (
     CorruptTable,
@@ -45,7 +45,7 @@ from inlay.plan.answers import NeedSegments, SegmentKind
 from inlay.plan.metadata.state import Contents, State, head_fault, open_tree, segment_fault
 from inlay.plan.pruning.prune import may_match, trusted_under
 from inlay.plan.refs import MAIN, held_versions, past_view, ref_view
-from inlay.storage.base import Got, Location, Missing, Refused
+from inlay.storage.base import Got, Location
 from inlay.storage.write_once import Stored
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ def read_main(ctx: Context, before: Snapshot | None = None) -> LoadedTable:
     """The pointer, whatever the context's branch; without contents of segments. `before` is an earlier
     snapshot of the same table, if one is known. Raises `TableNotFound`, and `TableReplaced` when it is not
     of the context's table."""
-    answer = ctx.store.get(ctx.key(keys.POINTER))
-    if isinstance(answer, Missing | Refused):
+    answer = ctx.get(keys.POINTER)
+    if answer is None:
         raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
     return resolved(ctx, answer, before)
 
@@ -150,9 +150,9 @@ def resolved(ctx: Context, answer: Got, before: Snapshot | None = None) -> Loade
     key = ctx.key(keys.POINTER)
     raw, transaction, committed = frame_of(ctx, answer.body)
     # What the pointer leaves open ("from now on") had certainly landed by the time of this answer.
-    found = decode_snapshot(raw, key=key, apart=schemas_of(ctx), before=before)
-    check_same_table(ctx, found)
-    snapshot = with_open_times(found, answer.date_us)
+    stored = decode_snapshot(raw, key=key, apart=schemas_of(ctx), before=before)
+    check_same_table(ctx, stored)
+    snapshot = with_open_times(stored, answer.date_us)
     return LoadedTable(
         State(snapshot),
         answer.etag,
@@ -224,15 +224,15 @@ def load_head(ctx: Context, table: Snapshot, head: HeadObject) -> Content:
     known: Content | None = ctx.cache.get(key)
     if known is not None:
         return known
-    answer = ctx.store.get(ctx.key(key))
-    if isinstance(answer, Missing | Refused):
+    answer = ctx.get(key)
+    if answer is None:
         raise _missing_segment(ctx, table, ctx.key(key))
-    found = decode_head(answer.body, key=ctx.key(key), types=Types(table.schemas))
-    fault = head_fault(table, head, found, len(answer.body))
+    content = decode_head(answer.body, key=ctx.key(key), types=Types(table.schemas))
+    fault = head_fault(table, head, content, len(answer.body))
     if fault:
         raise CorruptTable(f"head {ctx.key(key)} {fault}", table=ctx.uri, key=ctx.key(key))
-    ctx.cache.put(key, found, CONTENT_BYTES * head.size)
-    return found
+    ctx.cache.put(key, content, CONTENT_BYTES * head.size)
+    return content
 
 
 def schemas_of(ctx: Context) -> SchemaLoader:
@@ -242,8 +242,8 @@ def schemas_of(ctx: Context) -> SchemaLoader:
         key = keys.segment_key(schemas.id)
         known: tuple[Schema, ...] | None = ctx.cache.get(key)
         if known is None:
-            answer = ctx.store.get(ctx.key(key))
-            if isinstance(answer, Missing | Refused):
+            answer = ctx.get(key)
+            if answer is None:
                 raise CorruptTable(
                     f"{key} is missing: the table's schemas are in it", table=ctx.uri, key=key
                 )
@@ -262,8 +262,8 @@ def find_version(ctx: Context, version: int) -> Snapshot | None:
 
 def read_archive(ctx: Context, version: int) -> bytes | None:
     """The archive of a version as it is stored; None if there is none. One GET."""
-    answer = ctx.store.get(ctx.key(keys.archive_key(version)))
-    return None if isinstance(answer, Missing | Refused) else answer.body
+    answer = ctx.get(keys.archive_key(version))
+    return None if answer is None else answer.body
 
 
 def decode_archive(ctx: Context, version: int, body: bytes) -> Snapshot:
@@ -360,13 +360,15 @@ def load_segments(ctx: Context, state: State, need: NeedSegments) -> State:
         *(("markers", s) for s in need.markers),
         *(("ledger", s) for s in need.ledger),
     ]
-    wanted = {s.id: ("nodes" if s.level else kind, s) for kind, s in asked}.values()
+    by_id: dict[str, tuple[SegmentKind, Segment]] = {
+        s.id: ("nodes" if s.level else kind, s) for kind, s in asked
+    }
 
     def load(item: tuple[SegmentKind, Segment]) -> tuple[SegmentKind, str, Sequence[Any]]:
         kind, segment = item
         key = ctx.key(keys.segment_key(segment.id))
-        answer = ctx.store.get(key)
-        if isinstance(answer, Missing | Refused):
+        answer = ctx.get(keys.segment_key(segment.id))
+        if answer is None:
             raise _missing_segment(ctx, state.snapshot, key)
         entries = decode_segment(kind, answer.body, key=key, types=types)
         fault = segment_fault(state.snapshot, kind, segment, entries, len(answer.body))
@@ -374,7 +376,7 @@ def load_segments(ctx: Context, state: State, need: NeedSegments) -> State:
             raise CorruptTable(f"segment {key} {fault}", table=ctx.uri, key=key)
         return kind, segment.id, entries
 
-    return State(state.snapshot, grown(state.contents, ctx.map(load, wanted)))
+    return State(state.snapshot, grown(state.contents, ctx.map(load, by_id.values())))
 
 
 def decode_segment(kind: SegmentKind, data: bytes, *, key: str, types: Types) -> Sequence[Any]:
@@ -398,11 +400,8 @@ def count_of(kind: SegmentKind, entries: Sequence[Any]) -> int:
 
 def grown(contents: Contents, more: Iterable[tuple[SegmentKind, str, Sequence[Any]]]) -> Contents:
     """`contents` with these segments as well."""
-    loaded: dict[SegmentKind, dict[str, Any]] = {
-        "files": dict(contents.files),
-        "markers": dict(contents.markers),
-        "ledger": dict(contents.ledger),
-        "nodes": dict(contents.nodes),
+    loaded: dict[str, dict[str, Any]] = {
+        k: dict(getattr(contents, k)) for k in get_args(SegmentKind)
     }
     for kind, segment_id, entries in more:
         loaded[kind][segment_id] = entries
@@ -448,13 +447,14 @@ def load_matching(
     """`state` with the entries of every file that may hold a row for which `predicate` is TRUE, and every
     marker. `by_rows`: whatever other writers' statistics say."""
 
-    def wanted(segments: Sequence[Segment]) -> list[bool]:
+    def may(segments: Sequence[Segment]) -> list[bool]:
+        stats = (trusted_under(s) if by_rows else s.stats for s in segments)
         return [
-            may_match(predicate, trusted_under(s) if by_rows else s.stats, s.rows) for s in segments
+            may_match(predicate, known, s.rows) for known, s in zip(stats, segments, strict=True)
         ]
 
     def missing(state: State) -> NeedSegments | None:
-        return needed(state.missing_files(wanted), state.missing_markers())
+        return needed(state.missing_files(may), state.missing_markers())
 
     return resolve(ctx, state, missing)[0]
 

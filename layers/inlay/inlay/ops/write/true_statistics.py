@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from inlay.errors import ConcurrentChange, UntrueStatistics
+from inlay.errors import UntrueStatistics
 from inlay.ops import refs
-from inlay.ops.commit.driver import Committed, Skipped
+from inlay.ops.commit.driver import Committed, Skipped, check_same_schema
 from inlay.ops.context import Context
 from inlay.ops.maintain.compact import repack
 from inlay.ops.metadata.load import LoadedTable, load_pointer
@@ -39,13 +39,8 @@ def alter(
             return schema.alter(ctx, evolution, base=base, request=request)
         except UntrueStatistics as error:
             now = _written_again(ctx, error, last=tried == MAX_TRIES)
-            if base is not None and now.snapshot.schema_id != base.snapshot.schema_id:
-                raise ConcurrentChange(
-                    "the schema was changed by another commit since this table was read",
-                    next_step="Call refresh(), check the schema, and alter that one",
-                    table=ctx.uri,
-                    version=now.snapshot.version,
-                ) from None
+            if base is not None:
+                check_same_schema(ctx, base, now)
             base, tried = now, tried + 1
 
 
