@@ -41,9 +41,9 @@ def checked(called: _Called) -> _Called:
 
 def all_checked(group: _Group) -> _Group:
     """The class, all of whose public methods are `checked`."""
-    for name, found in list(vars(group).items()):
-        if callable(found) and not name.startswith("_"):
-            setattr(group, name, checked(found))
+    for name, method in list(vars(group).items()):
+        if callable(method) and not name.startswith("_"):
+            setattr(group, name, checked(method))
     return group
 
 
@@ -61,21 +61,21 @@ def location(uri: str | os.PathLike[str]) -> str:
 
 def names(value: str | Sequence[str], argument: str) -> tuple[str, ...]:
     """One column name or several."""
-    found = _listed(value, argument)
-    for name in found:
+    listed = _listed(value, argument)
+    for name in listed:
         if not isinstance(name, str):
             raise InvalidRequest(f"{argument} must be names of columns, not {a_type(name)}")
-    if len(set(found)) < len(found):
-        raise InvalidRequest(f"{argument} names a column twice: {', '.join(found)}")
-    return found
+    if len(set(listed)) < len(listed):
+        raise InvalidRequest(f"{argument} names a column twice: {', '.join(listed)}")
+    return listed
 
 
 def texts(value: str | Sequence[str], argument: str) -> tuple[str, ...]:
     """One text or several: a text is never a sequence of its characters."""
-    found = _listed(value, argument)
-    for each in found:
-        _text(each, argument)
-    return found
+    listed = _listed(value, argument)
+    for text in listed:
+        _text(text, argument)
+    return listed
 
 
 def _listed(value: Any, argument: str) -> tuple[Any, ...]:
@@ -89,10 +89,10 @@ def _listed(value: Any, argument: str) -> tuple[Any, ...]:
 
 def ordinals(value: Sequence[int]) -> tuple[int, ...]:
     """Ordinals of row groups, from 0. Integers only: they are written into the table's metadata."""
-    found = () if isinstance(value, str | bytes) else _listed(value, "ordinals")
-    if not found:
+    listed = () if isinstance(value, str | bytes) else _listed(value, "ordinals")
+    if not listed:
         raise InvalidRequest("no row groups are given", next_step="Give ordinals from 0: [0, 3]")
-    return tuple(whole_number(each, "an ordinal") for each in found)
+    return tuple(whole_number(ordinal, "an ordinal") for ordinal in listed)
 
 
 def whole_number(value: Any, argument: str) -> int:

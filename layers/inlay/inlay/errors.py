@@ -76,14 +76,14 @@ class InlayError(Exception):
 
     def fields(self) -> dict[str, str | int]:
         """For a structured log line: names to plain values, no row values."""
-        found: dict[str, str | int] = {
+        fields: dict[str, str | int] = {
             "error": type(self).__name__,
             "kind": self.kind.value,
             "message": self.message,
         }
         if self.next_step:
-            found["next_step"] = self.next_step
-        return found | self._subject()
+            fields["next_step"] = self.next_step
+        return fields | self._subject()
 
     def _subject(self) -> dict[str, str | int]:
         named = {"table": self.table, "key": self.key, "version": self.version}
@@ -219,8 +219,8 @@ class InvalidPredicate(InputError):
         line = self.text[line_start : line_end if line_end >= 0 else len(self.text)]
         # A one-megabyte request must not become a one-megabyte error.
         column = self.position - line_start
-        left = max(0, column - 60)
-        return f"{head}\n  {line[left : left + 120]}\n  {' ' * (column - left)}^"
+        start = max(0, column - 60)
+        return f"{head}\n  {line[start : start + 120]}\n  {' ' * (column - start)}^"
 
 
 class SchemaMismatch(InputError):

@@ -55,11 +55,11 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class _Loading:
-    """A value that one thread loads and others wait for. `found` has one item once it is there; without
+    """A value that one thread loads and others wait for. `value` has one item once it is there; without
     one the load has failed."""
 
     done: Event = field(default_factory=Event)
-    found: list[Any] = field(default_factory=list)
+    value: list[Any] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -118,15 +118,15 @@ class ObjectCache:
             if loading is mine:
                 break
             loading.done.wait()
-            if loading.found:
-                shared: T = loading.found[0]
+            if loading.value:
+                shared: T = loading.value[0]
                 return shared
         try:
             known = self.get(key)  # it may have come between the look and the entry
             if known is None:
                 known, size = load()
                 self.put(key, known, size)
-            mine.found.append(known)
+            mine.value.append(known)
             return known
         finally:
             with held.lock:
@@ -210,7 +210,7 @@ class DiskCache:
     def _make_room(self, needed: int) -> int:
         """Removes what is too old, and the least recently read above the bound; how many bytes may come
         before it is due again."""
-        now, held, left = time.time(), 0, []
+        now, held, kept = time.time(), 0, []
         for path in self.folder.glob("??/*"):
             try:
                 status = path.lstat()
@@ -222,9 +222,9 @@ class DiskCache:
                 path.unlink(missing_ok=True)
                 continue
             held += status.st_size
-            left.append((status.st_atime, path, status.st_size))
+            kept.append((status.st_atime, path, status.st_size))
         share = self.limit_bytes // _PART
-        for _, removed, size in sorted(left):
+        for _, removed, size in sorted(kept):
             if held + max(needed, share) <= self.limit_bytes:
                 break
             with contextlib.suppress(OSError):

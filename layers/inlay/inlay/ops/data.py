@@ -78,10 +78,10 @@ def layout_of(snapshot: Snapshot) -> Layout:
 def _bloom_columns(snapshot: Snapshot, properties: Properties) -> tuple[int, ...]:
     """The columns of `write.bloom_filters`. Of a key the column that files are sorted by first needs none:
     bounds find its values."""
-    wanted = properties.text("write.bloom_filters")
-    if wanted == "key":
+    columns = properties.text("write.bloom_filters")
+    if columns == "key":
         return tuple(i for i in snapshot.primary_key if i not in snapshot.sort_by[:1])
-    names = {snapshot.schema.column_named(name) for name in listed_names(wanted)}
+    names = {snapshot.schema.column_named(name) for name in listed_names(columns)}
     return tuple(field.id for field in snapshot.schema.fields if field in names)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
 from pyroaring import BitMap64
 
 from inlay.errors import InvalidRequest, MergeConflict, RefExists, RefHeld, VersionNotFound
@@ -58,7 +57,6 @@ from inlay.plan.refs import (
     THIS_VERSION,
     check_name,
     is_retained,
-    ref_records,
     ref_view,
 )
 from inlay.plan.scan import FileTask
@@ -192,27 +190,6 @@ def each_content(ctx: Context, main: LoadedTable) -> Iterator[tuple[str | None, 
         yield name, replace(loaded, state=load_entries(at, loaded.state))
 
 
-def refs_table(table: Snapshot) -> pa.Table:
-    """What `ref_records` lists."""
-    return pa.Table.from_pylist(ref_records(table), schema=_REFS)
-
-
-_REFS = pa.schema(
-    [
-        pa.field(name, kind, metadata={"doc": doc})
-        for name, kind, doc in (
-            ("name", pa.string(), "of the tag or branch; main"),
-            ("kind", pa.string(), "main, tag or branch"),
-            ("version", pa.int64(), "whose content it shows, or that its content began with"),
-            ("hold", pa.bool_(), "whether a tag is under a legal hold"),
-            ("base", pa.int64(), "version of main that a branch has in common with it"),
-            ("since", pa.int64(), "version of the table that last changed it"),
-            ("written", pa.bool_(), "whether a branch was written to"),
-        )
-    ]
-)
-
-
 RESTORE = "restore"
 LEVEL_WITH_MAIN = Ref(kind="branch", version=THIS_VERSION, base=THIS_VERSION, since=THIS_VERSION)
 
@@ -255,11 +232,7 @@ def _restore_branch(ctx: Context, branch: str, source: Ref) -> Committed | Skipp
     def change(table: Snapshot) -> Change:
         there = find_ref(ctx, table, branch)
         check_retained(ctx, table, source)
-        base = source.version if source.head is None else 0
-        new = replace(
-            there, version=source.version, head=source.head, base=base, since=THIS_VERSION
-        )
-        update = SetRefs({branch: new}, {branch: there})
+        update = SetRefs({branch: named_ref("branch", source)}, {branch: there})
         return Change(operation=RESTORE, updates=(update,), requires=(Retained(source),))
 
     return edit_refs(ctx, change)

@@ -81,8 +81,6 @@ class DirectoryStore:
             )
         return self
 
-    # -- reads --------------------------------------------------------------------------------
-
     def get(
         self,
         key: str,
@@ -137,7 +135,7 @@ class DirectoryStore:
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         for entry in self._tree.walk(prefix, start_after=start_after):
             try:
-                facts = entry.found.stat()
+                facts = entry.child.stat()
             except FileNotFoundError:
                 continue  # deleted while we were listing
             yield ObjectInfo(
@@ -149,8 +147,6 @@ class DirectoryStore:
             # An empty folder is not a prefix: S3 knows objects only.
             if entry.is_folder and next(self._tree.walk(entry.key), None) is not None:
                 yield entry.key
-
-    # -- writes -------------------------------------------------------------------------------
 
     def put(
         self,
@@ -269,8 +265,6 @@ class DirectoryStore:
             files.remove(f"{_SIDECAR}{files.etag(held)}", folder)
         return Written(etag, date_us)
 
-    # -- multipart ----------------------------------------------------------------------------
-
     def create_multipart(
         self,
         key: str,
@@ -361,7 +355,9 @@ class DirectoryStore:
             and (upload := _upload(folder_key, entry)) is not None
             and upload.key.startswith(prefix)
         ]
-        yield from sorted(uploads, key=lambda each: (each.key, each.started_us, each.upload_id))
+        yield from sorted(
+            uploads, key=lambda upload: (upload.key, upload.started_us, upload.upload_id)
+        )
 
     def _remove_upload(self, key: str, upload_id: str) -> None:
         if not files.is_upload_id(upload_id):
@@ -383,8 +379,6 @@ class DirectoryStore:
             manifest = upload.manifest() if upload is not None else None
             yield upload if manifest is not None and manifest.name == name else None
 
-    # -- versions -----------------------------------------------------------------------------
-
     def list_versions(self, prefix: str) -> Iterator[ObjectVersion]:
         for info in self.list(prefix):
             yield ObjectVersion(
@@ -399,8 +393,6 @@ class DirectoryStore:
 
     def delete_versions(self, versions: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
         return self.delete(key for key, version_id in versions if version_id == NULL_VERSION)
-
-    # -- paths --------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _reading(self, key: str, version_id: str | None = None) -> Iterator[BinaryIO | None]:

@@ -166,7 +166,7 @@ class Entry:
     """One name in a folder. `key` ends in a slash if it is a folder itself."""
 
     key: str
-    found: os.DirEntry[str]
+    child: os.DirEntry[str]
 
     @property
     def is_folder(self) -> bool:

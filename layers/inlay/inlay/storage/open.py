@@ -167,7 +167,7 @@ def _checked_options(location: Location, options: Mapping[str, str]) -> dict[str
             )
         return {}
     taken, prefix = _OPTIONS[location.scheme]
-    found: dict[str, str] = {}
+    checked: dict[str, str] = {}
     for name, value in options.items():
         plain = str(name).lower().removeprefix(prefix)
         if plain not in taken or not isinstance(value, str):
@@ -181,8 +181,8 @@ def _checked_options(location: Location, options: Mapping[str, str]) -> dict[str
                 if any(word in plain for word in secrets)
                 else f"It takes {', '.join(taken)}",
             )
-        found[plain] = value
-    return found
+        checked[plain] = value
+    return checked
 
 
 def _is_unicode(text: str) -> bool:

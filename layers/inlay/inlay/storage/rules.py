@@ -186,9 +186,6 @@ def delete_batches(items: Iterable[T]) -> Iterator[list[T]]:
         yield batch
 
 
-# -- copies and multipart -------------------------------------------------------------------------
-
-
 def check_scheme(source: Location, scheme: str, store: str) -> None:
     """Refuse to copy, inside `store`, what is in a store of another kind."""
     if source.scheme != scheme:
@@ -335,17 +332,17 @@ def in_key_order(place: str, listed: Iterable[K], *, after: str | None = None) -
     for a range of keys, as garbage collection by Spark does, would get keys of another range. Directory
     buckets of S3 Express, and servers that walk folders, list so: "a/" comes before "a-b/" there."""
     last = after
-    for each in listed:
+    for item in listed:
         # Text in order of its code points is in order of its UTF-8 bytes.
-        if last is not None and each.key < last:
+        if last is not None and item.key < last:
             raise UnsupportedStore(
-                f"{place} lists {each.key!r} behind {last!r}, which is greater",
-                key=each.key,
+                f"{place} lists {item.key!r} behind {last!r}, which is greater",
+                key=item.key,
                 next_step="Move what is not of the table to another prefix if that brings the order back; "
                 "else the store is not supported (docs/STORES.md)",
             )
-        last = each.key
-        yield each
+        last = item.key
+        yield item
 
 
 def bare_etag(said: str) -> str:

@@ -136,8 +136,6 @@ class WrappedStore:
     def at(self, bucket: str) -> ObjectStore:
         return type(self)(self.inner.at(bucket))
 
-    # -- reads --------------------------------------------------------------------------------
-
     def get(self, key: str, **options: Any) -> Got | Missing | Refused:
         return self._ask(Asked("get", key), partial(self.inner.get, key, **options))
 
@@ -152,8 +150,6 @@ class WrappedStore:
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
         return self._paged("list", prefix, self.inner.list_prefixes(prefix))
-
-    # -- writes -------------------------------------------------------------------------------
 
     def put(
         self, key: str, body: bytes | memoryview, *, condition: Condition = None, **options: Any
@@ -173,8 +169,6 @@ class WrappedStore:
 
     def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
         return self._deleted(keys, lambda key: key, self.inner.delete)
-
-    # -- multipart ----------------------------------------------------------------------------
 
     def create_multipart(self, key: str, **options: Any) -> str:
         return self._ask(
@@ -211,8 +205,6 @@ class WrappedStore:
     def list_uploads(self, prefix: str) -> Iterator[Upload]:
         return self._paged("list_uploads", prefix, self.inner.list_uploads(prefix))
 
-    # -- versions -----------------------------------------------------------------------------
-
     def list_versions(self, prefix: str) -> Iterator[ObjectVersion]:
         return self._paged("list_versions", prefix, self.inner.list_versions(prefix))
 
@@ -232,8 +224,6 @@ class WrappedStore:
         for batch in rules.delete_batches(items):
             failures += self._ask(Asked("delete", key_of(batch[0])), partial(delete, batch))
         return failures
-
-    # -- pages --------------------------------------------------------------------------------
 
     def _paged(self, verb: str, prefix: str, items: Iterator[T]) -> Iterator[T]:
         """A listing, page by page; an empty one is a page too."""

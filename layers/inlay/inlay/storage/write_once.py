@@ -213,11 +213,6 @@ def _until_known(
     ) from failure
 
 
-def plain() -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """An object without metadata and headers."""
-    return {}, {}
-
-
 @dataclass(eq=False)
 class Multipart:
     """`describe` is called for metadata and headers when the upload begins. With `in_flight`, a part waits
@@ -229,7 +224,7 @@ class Multipart:
     executor: Executor
     _: KW_ONLY
     before_retry: Callable[[int], None]
-    describe: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] = plain
+    describe: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] = lambda: ({}, {})
     in_flight: int | None = None
     limit: int = MAX_PARTS
     _upload_id: str | None = field(default=None, init=False)

@@ -45,7 +45,7 @@ from inlay.errors import (
 )
 from inlay.format.keys import POINTER
 from inlay.format.predicate import TRUE, Predicate
-from inlay.format.properties import DELETE_MODES, Properties, settings
+from inlay.format.properties import Properties, settings
 from inlay.format.snapshot import Note, Snapshot, make_note
 from inlay.lazy import import_now
 from inlay.ops import context as context_op
@@ -827,7 +827,6 @@ class Table:
         request = change_plan.Request.named(
             request_id, f"{mode}:{file}:{_asked(condition, params)}"
         )
-        _check_mode(mode, "erase")
         if condition.calculated is not None and mode in ("tombstone", "erase"):
             raise InvalidPredicate(
                 f"mode={mode!r} keeps its condition, and one that calculates cannot be kept",
@@ -920,7 +919,6 @@ class Table:
         a text is the value itself (`{"mass": 3800, "at": None}`), as is `inlay.lit("a text")`. `params` are
         values for the `?` (of the assignments, then of `where`) or the `:name` of these texts: see `scan`.
         """
-        _check_mode(mode)
         clock, schema = self._ctx.clock.now_us, self.snapshot.schema
         values = None if params is None else parse.Values(params)
         parsed = parse.parse_assignments(assignments, schema, now=clock, values=values)
@@ -1367,14 +1365,6 @@ def _asked(condition: Condition, params: Params) -> object:
     if not condition.timed and not condition.calculated:
         return condition.predicate
     return condition.text if params is None else (condition.text, params)
-
-
-def _check_mode(mode: str | None, *others: str) -> None:
-    if mode is not None and mode not in (*DELETE_MODES, *others):
-        raise InvalidRequest(
-            f"unknown mode {mode!r}",
-            next_step=f"It is one of {', '.join((*DELETE_MODES, *others))}",
-        )
 
 
 def _key_table(keys: Any) -> pa.Table:

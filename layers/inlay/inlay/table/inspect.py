@@ -110,9 +110,9 @@ class Inspect:
 
     def refs(self) -> pa.Table:
         """Main, then all tags and branches, as of when this table was read."""
-        from inlay.ops import refs as refs_op
+        from inlay.ops.inspect import tables as inspect_op
 
-        return refs_op.refs_table(self._table._loaded.pointer)
+        return inspect_op.refs_table(self._table._loaded.pointer)
 
     def history(self, *, limit: int = HISTORY_LIMIT) -> pa.Table:
         """The newest versions that can still be read, newest first; one GET each. What the columns of

@@ -313,9 +313,6 @@ def expect_committed(ctx: Context, result: CommitResult) -> Committed | Skipped:
     return result
 
 
-# -- the loop -------------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class WrittenSegments:
     """The segments that this commit has written. Segments of earlier attempts serve later ones, which give

@@ -160,11 +160,11 @@ def _fits(members: Sequence[_Member], member: _Member) -> bool:
     return same_table and same_branch and may_join([m.change for m in members], member.change)
 
 
-def _newest(bases: Sequence[LoadedTable], left: _Kept | None, branch: str | None) -> LoadedTable:
+def _newest(bases: Sequence[LoadedTable], before: _Kept | None, branch: str | None) -> LoadedTable:
     """The newest base that any caller knows. The one left by the turn before is as good as a new read,
     unless a caller has read later: a table may have been replaced or rolled back in between."""
     newest = max(bases, key=lambda base: base.snapshot.version)
-    seen_from, kept = left or (None, None)
+    seen_from, kept = before or (None, None)
     if (
         kept is not None
         and seen_from == branch
@@ -217,9 +217,9 @@ def commit_all(ctx: Context, changes: Sequence[Change], *, base: LoadedTable) ->
         except InlayError as error:
             answers[position] = error
     if isinstance(outcome, Proposal):
-        for position, each in admitted.items():
-            share = _share(loaded.snapshot.commit, each.change)
-            answers[position] = Committed(loaded, each.duplicates, (), attempts, share)
+        for position, member in admitted.items():
+            share = _share(loaded.snapshot.commit, member.change)
+            answers[position] = Committed(loaded, member.duplicates, (), attempts, share)
     elif outcome is not None:
         # Changes that may be applied alone may be applied together; if not, each is committed alone.
         for position in admitted:
@@ -235,9 +235,6 @@ def _share(whole: Commit, change: Change) -> Commit:
         added_rows=sum(f.rows for f in change.added),
         added_bytes=sum(f.size for f in change.added),
     )
-
-
-# -- several appends as one change ----------------------------------------------------------------
 
 
 def only_appends(change: Change) -> bool:
@@ -279,9 +276,6 @@ def merge(changes: Sequence[Change]) -> Change:
 
 def _requests(change: Change) -> set[bytes]:
     return {r.id for r in (change.request, *change.events) if r is not None}
-
-
-# -- the queue ------------------------------------------------------------------------------------
 
 
 class Abandoned(Exception):

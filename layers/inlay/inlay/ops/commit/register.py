@@ -123,14 +123,16 @@ def _check_condition(ctx: Context, data: bytes) -> None:
         return
     if not isinstance(answer, Written):
         return
-    left = ctx.store.delete([pointer])
+    undeleted = ctx.store.delete([pointer])
     raise UnsupportedStore(
         f"the store of {ctx.uri} ignores If-Match: it replaced the new pointer although the condition "
         "named an ETag that the pointer does not have. Racing writers would lose rows there",
         table=ctx.uri,
         next_step="Use a store that keeps conditional writes (docs/STORES.md), or another version of it. "
         + (
-            f"The table is empty, but still there: delete {pointer}" if left else "No table is left"
+            f"The table is empty, but still there: delete {pointer}"
+            if undeleted
+            else "No table is left"
         ),
     )
 

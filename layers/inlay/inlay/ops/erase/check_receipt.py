@@ -162,9 +162,6 @@ def verify_receipt(
     return check
 
 
-# -- the chain ------------------------------------------------------------------------------------
-
-
 def _against_chain(
     ctx: Context,
     check: ReceiptCheck,
@@ -278,9 +275,6 @@ def _bodies(ctx: Context) -> Iterator[tuple[str, bytes]]:
     for key, got in zip(keys, ctx.map(ctx.store.get, keys), strict=True):
         if isinstance(got, Got):
             yield key.removeprefix(ctx.key("")), got.body
-
-
-# -- the bucket -----------------------------------------------------------------------------------
 
 
 def _against_bucket(ctx: Context, check: ReceiptCheck, body: Mapping[str, Any]) -> None:
@@ -406,9 +400,6 @@ def _kept_by(body: Mapping[str, Any]) -> Iterator[str]:
         until = keeper["until_us"]
         known = "" if until is None else f" until {_EPOCH + timedelta(microseconds=until):%Y-%m-%d}"
         yield f"out of reach: {keeper['what']}{known}"
-
-
-# -- the condition --------------------------------------------------------------------------------
 
 
 def _against_condition(

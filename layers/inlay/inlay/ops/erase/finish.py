@@ -157,8 +157,6 @@ class _Sweeper:
     left_us: int = 0  # the longest remaining time that it waits for
     written: Written = field(default_factory=dict)
 
-    # -- one step -----------------------------------------------------------------------------
-
     def step(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
         """Takes erasures of one phase a step further; returns what those wait for that did not move,
         without those for which more can be done at once."""
@@ -169,8 +167,6 @@ class _Sweeper:
                 return self._first_sweep(loaded, erasures)
             case "sweep":
                 return self._last_sweep(loaded, erasures)
-
-    # -- to purge -----------------------------------------------------------------------------
 
     def _purge(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
         """No file and no landing object holds a row any more: the predicates are forgotten, with every
@@ -355,8 +351,6 @@ class _Sweeper:
         commit(self.ctx, change, base=loaded)
         return True
 
-    # -- to sweep -----------------------------------------------------------------------------
-
     def _publication_waits(self, loaded: LoadedTable) -> Waiting | None:
         from inlay.ops.publish.status import publication_waits  # only where an erasure ends
 
@@ -479,8 +473,6 @@ class _Sweeper:
                 deletes.append((snapshot.version, snapshot.commit.operation))
         return deletes
 
-    # -- to the end ---------------------------------------------------------------------------
-
     def _last_sweep(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
         # What such a writer uploaded may look younger than it is, by the margin; what looks younger than
         # that was uploaded after the writer's life.
@@ -599,8 +591,6 @@ class _Sweeper:
                 waits[name] = [Waiting("time", f"{left_us / 1e6 + 1:.0f} s", reason)]
         return waits
 
-    # -- deleting -----------------------------------------------------------------------------
-
     def _move_boundary(self, loaded: LoadedTable) -> LoadedTable:
         """No commit may add anything uploaded before now."""
         change = Change(operation="erase", updates=(MoveBoundary(loaded.date_us),))
@@ -664,8 +654,6 @@ class _Sweeper:
             return version.key in unneeded or (ours and superseded and behind)
 
         return [v for v in listing.versions if goes(v)], listing.uploads_before(before_us)
-
-    # -- the end ------------------------------------------------------------------------------
 
     def _write_receipts(
         self, loaded: LoadedTable, due: Sequence[Erasure], facts: Facts, chain: Chain

@@ -131,20 +131,20 @@ def _windows(body: bytes) -> Iterator[bytes]:
 
 def _inflated(body: bytes) -> Iterator[tuple[str, bytes | None]]:
     """The content of a gzip file, of all of its members."""
-    left, room = body, MAX_SEARCHED_BYTES
+    rest, room = body, MAX_SEARCHED_BYTES
     inside: list[bytes] = []
     with suppress(zlib.error):
-        while left and room > 0:
+        while rest and room > 0:
             member = zlib.decompressobj(wbits=31)
-            text = member.decompress(left, room)
+            text = member.decompress(rest, room)
             room -= len(text)
             inside.append(text)
             yield from (("its content, decompressed", window) for window in _windows(text))
-            left = member.unused_data if member.eof else b""
+            rest = member.unused_data if member.eof else b""
             if not member.eof:
                 break
         else:
-            if not left:
+            if not rest:
                 yield from _decoded(b"".join(inside))
                 return
     yield "compressed content, which could not be read to its end", None

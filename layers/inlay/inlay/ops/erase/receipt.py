@@ -372,9 +372,6 @@ def _decoded_list(ctx: Context, key: str, data: bytes) -> tuple[dict[str, Any], 
     return body, sha256(data).hexdigest()
 
 
-# -- what a receipt says --------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What is the same for all erasures that end together: `left` is everything under the table's prefix
@@ -538,9 +535,6 @@ def decode_receipt(data: bytes, *, key: str) -> dict[str, Any]:
     if not fits(body, _RECEIPT_WITH_LISTS if "left" in body else _RECEIPT):
         raise CorruptTable(f"{key} is not a receipt that an erasure wrote", key=key)
     return body
-
-
-# -- passes ---------------------------------------------------------------------------------------
 
 
 def write_pass(

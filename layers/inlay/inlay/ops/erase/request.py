@@ -19,18 +19,8 @@ import pyarrow as pa
 
 from inlay.errors import InvalidPredicate, InvalidRequest, RefNotFound
 from inlay.format.keys import RECEIPTS, receipt_key
-from inlay.format.predicate import (
-    FALSE,
-    And,
-    Comparison,
-    In,
-    Literal,
-    Or,
-    Predicate,
-    field_ids,
-    with_field_ids,
-)
-from inlay.format.schema import Primitive, Schema, Value
+from inlay.format.predicate import FALSE, Or, Predicate, field_ids, with_field_ids
+from inlay.format.schema import Schema
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.notebook import Shown
 from inlay.ops.commit.driver import (
@@ -60,7 +50,8 @@ from inlay.ops.metadata.memory import column_of, has_memory, memory_context
 from inlay.ops.refs import each_content
 from inlay.ops.write.delete import MAX_PREDICATE_BYTES, marker_of, stored_bytes
 from inlay.ops.write.keyed_rows import MAX_LISTED_KEYS, each_key, read_matching
-from inlay.parquet.arrow.types import schema_to_arrow, to_physical
+from inlay.parquet.arrow.pieces import distinct_rows
+from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parse import format_predicate
 from inlay.plan.change import AddMarkers, Change, MoveBoundary, OnlyHolds, OpenErasure, Request
 from inlay.plan.erasure import (
@@ -289,7 +280,8 @@ def erase_remembered(
         names = [column_of(field_id) for field_id in ids]
         kinds = schema_to_arrow(Schema(0, tuple(keys)), with_ids=False)
         rows = [pa.record_batch(batch.columns[:-1], schema=kinds) for batch in batches]
-        parts = each_key(pa.Table.from_batches(rows, kinds).rename_columns(names), named)
+        selected = pa.Table.from_batches(rows, kinds).rename_columns(names)
+        parts = each_key(distinct_rows(selected), named)
         if len(parts) > MAX_LISTED_KEYS:
             raise InvalidRequest(
                 f"the condition selects rows of {len(parts):,} keys, more than {MAX_LISTED_KEYS}: what "
@@ -351,47 +343,10 @@ def conditions_of_keys(
             next_step="Leave such rows out, or erase by a condition",
         )
     named = ids or [f"{request.text}.{n}" for n in range(1, keys.num_rows + 1)]
-    rows: dict[str, list[_Key]] = {}
-    for erasure_id, row in zip(named, _physical_rows(schema, keys), strict=True):
-        rows.setdefault(erasure_id, []).append(row)
-    return {erasure_id: _any_key(keys_of_one) for erasure_id, keys_of_one in rows.items()}
-
-
-# (field, type, value) of each column of a key.
-_Key = Sequence[tuple[int, Primitive, Value]]
-
-
-def _physical_rows(schema: Schema, keys: pa.Table) -> list[_Key]:
-    columns = [schema.column(name) for name in keys.column_names]
-    fields = [(f.id, f.type) for f in columns if f is not None and isinstance(f.type, Primitive)]
-    if len(fields) < len(columns) or not fields:
-        raise InvalidRequest(
-            "the keys have a column that is not a primitive column of the table",
-            next_step=next(filter(None, map(schema.other_case, keys.column_names)), "")
-            or f"The columns are: {', '.join(schema.names)}",
-        )
-    rows = zip(*(column.to_pylist() for column in keys.columns), strict=True)
-    return [
-        [
-            (field_id, kind, value)
-            for (field_id, kind), given in zip(fields, row, strict=True)
-            if (value := to_physical(given, kind)) is not None
-        ]
-        for row in rows
-    ]
-
-
-def _any_key(rows: Sequence[_Key]) -> Predicate:
-    [(field_id, kind, _), *others] = rows[0]
-    if not others:
-        values = tuple(value for [(_, _, value)] in rows)
-        if len(values) > 1:
-            return In(field_id, kind, values)
-        return Comparison(field_id, "=", Literal(kind, values[0]))
-    parts = tuple(
-        And(tuple(Comparison(f, "=", Literal(k, value)) for f, k, value in row)) for row in rows
-    )
-    return parts[0] if len(parts) == 1 else Or(parts)
+    conditions: dict[str, list[Predicate]] = {}
+    for erasure_id, condition in zip(named, each_key(keys, schema), strict=True):
+        conditions.setdefault(erasure_id, []).append(condition)
+    return {erasure_id: any_of(of_keys) for erasure_id, of_keys in conditions.items()}
 
 
 def _refuse_holds(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> None:
@@ -420,9 +375,6 @@ def _refuse_dropped_columns(ctx: Context, snapshot: Snapshot, predicate: Predica
                 next_step=f"Merge or drop {name!r} first, or select the rows by columns it still has",
                 table=ctx.uri,
             )
-
-
-# -- rewriting ------------------------------------------------------------------------------------
 
 
 def advance_erasures(
@@ -506,9 +458,6 @@ def is_dropped(ctx: Context) -> bool:
     return ctx.branch is not None and ctx.branch not in read_main(ctx).snapshot.refs
 
 
-# -- landed objects that are waited for -----------------------------------------------------------
-
-
 def waive_landed(
     ctx: Context, key: str, *, reason: str, landing: str | None = None
 ) -> tuple[str, ...]:
@@ -544,9 +493,6 @@ def waive_landed(
     ids = tuple(e.id for e in waiting)
     write_waiver(ctx, loaded.snapshot.version, ids, named, reason)
     return ids
-
-
-# -- status ---------------------------------------------------------------------------------------
 
 
 def erase_status(

@@ -44,6 +44,7 @@ from inlay.ops.metadata.load import load_segments, needed
 from inlay.parse import format_predicate
 from inlay.plan.maintain.compaction import deleted_at_least, live_tasks
 from inlay.plan.metadata.state import State, ledger_records, open_tree, under
+from inlay.plan.refs import ref_records
 from inlay.plan.scan import FileTask, marker_predicate
 from inlay.plan.schema_evolution import differences
 
@@ -284,6 +285,22 @@ def load_tree(ctx: Context, state: State) -> State:
     tiers = (state.snapshot.files, state.snapshot.markers, state.snapshot.ledger.records)
     need = needed(*(open_tree(tier.segments, nodes).closed for tier in tiers))
     return state if need is None else load_segments(ctx, state, need)
+
+
+REFS = columns(
+    ("name", pa.string(), "of the tag or branch; main"),
+    ("kind", pa.string(), "main, tag or branch"),
+    ("version", COUNT, "whose content it shows, or that its content began with"),
+    ("hold", pa.bool_(), "whether a tag is under a legal hold"),
+    ("base", COUNT, "version of main that a branch has in common with it"),
+    ("since", COUNT, "version of the table that last changed it"),
+    ("written", pa.bool_(), "whether a branch was written to"),
+)
+
+
+def refs_table(table: Snapshot) -> pa.Table:
+    """What `ref_records` lists."""
+    return table_of(REFS, ref_records(table))
 
 
 def segments_table(state: State) -> pa.Table:

@@ -339,7 +339,7 @@ def carry_out(
     ordered = [tasks[key] for key in unit.inputs if key in tasks]
     schema = loaded.snapshot.schema
     projection = Projection(schema=schema, columns=tuple(f.id for f in schema.fields))
-    rows = _Counted(read_tasks(ctx.objects, ordered, projection, ctx.executor))
+    rows = read_tasks(ctx.objects, ordered, projection, ctx.executor)
     batches = rows if order is None else in_order(rows, order, schema)
     try:
         outputs = tuple(write_run(ctx, loaded, batches, cluster, sort_by, target_bytes))
@@ -354,7 +354,7 @@ def carry_out(
             erased=tuple(e for t in ordered for e in count_erased(ctx, loaded, t.file, t)),
         ),
         method=unit.kind,
-        removed_rows=sum(f.rows for f in entries) - rows.rows,
+        removed_rows=sum(f.rows for f in entries) - sum(f.rows for f in outputs),
         read_bytes=sum(f.size for f in entries),
         written_bytes=sum(f.size for f in outputs),
     )
@@ -386,16 +386,3 @@ def _unwritable(ctx: Context, tasks: Sequence[FileTask], projection: Projection)
         except pa.ArrowInvalid:
             return task.file.key
     return None
-
-
-class _Counted:
-    """Counts the rows of batches that pass through."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self.rows = 0
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._batches:
-            self.rows += batch.num_rows
-            yield batch

@@ -368,18 +368,15 @@ class Roots:
         """Segments that only expired versions need, as far as they exist: an erasure ends such versions
         before their grace is over, and a delayed archive may land since."""
         known = {*contents.files, *contents.markers, *contents.nodes, *self._promised}
-        ending = [
-            (segments, NeedSegments(**{kind: (segment,)}))
-            for kind, segments in reached.items()
-            for segment in segments.values()
-            if segment.id not in known
-        ]
-        for segments, need in ending:
-            try:
-                contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
-            except (CorruptTable, SnapshotGone):
-                for segment in (*need.files, *need.markers):
-                    del segments[segment.id]
+        for kind, segments in reached.items():
+            for name in [name for name in segments if name not in known]:
+                need = NeedSegments(**{kind: (segments[name],)})
+                try:
+                    contents = load_segments(
+                        self.ctx, State(state.snapshot, contents), need
+                    ).contents
+                except (CorruptTable, SnapshotGone):
+                    del segments[name]
         return contents
 
     def plan(self, listed: Iterable[Listed], before_us: int) -> GarbagePlan:

@@ -133,9 +133,7 @@ def denied_rows(
                 else stated[i]
                 for i in leaves
             }
-        denied = [
-            p for i, found in stats.items() for p in denied_by(i, leaves[i].type, found, rows)
-        ]
+        denied = [p for i, own in stats.items() for p in denied_by(i, leaves[i].type, own, rows)]
         if denied:
             tasks.append(replace(task, predicate=Or(tuple(denied)), row_groups=(ordinal,)))
     for _ in read_positions(objects, tasks, schema, executor):

@@ -287,8 +287,6 @@ class Scan(ArrowStream):
         }
         return _of_pinned, (self._pinned, asked)
 
-    # -- the plan -----------------------------------------------------------------------------
-
     @property
     def plan(self) -> ScanPlan:
         """Which files are read, under which deletes. Loads the segments needed for it, once."""
@@ -339,8 +337,6 @@ class Scan(ArrowStream):
         if self._filter is not None:
             return self._where.text or str(self._where.asked)
         return None if self._predicate == TRUE else format_predicate(self._predicate, self._schema)
-
-    # -- rows ---------------------------------------------------------------------------------
 
     @property
     def schema(self) -> pa.Schema:

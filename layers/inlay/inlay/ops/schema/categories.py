@@ -115,7 +115,7 @@ def admit_file(
         given.setdefault(field_id, Given(field.type)).orders.setdefault(entries)
 
     def orders_of(snapshot: Snapshot) -> Mapping[int, Given]:
-        return {i: each for i, each in given.items() if i in ordered_columns(snapshot)}
+        return {i: order for i, order in given.items() if i in ordered_columns(snapshot)}
 
     return _admitted(ctx, loaded, orders_of)
 

@@ -36,6 +36,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -56,7 +57,8 @@ from inlay.format.keys import archive_key, archive_version
 from inlay.format.snapshot import Snapshot, thin_time_index, with_open_times
 from inlay.ops.commit.driver import commit, decided, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import frame_of, load_entries, load_pointer, schemas_of
+from inlay.ops.maintain.units import with_entries
+from inlay.ops.metadata.load import frame_of, load_pointer, schemas_of
 from inlay.ops.verify.table import (
     BrokenPointer,
     Pointer,
@@ -148,9 +150,7 @@ def repair(ctx: Context, *, dry_run: bool = True) -> Repaired:
         if dry_run:
             return Repaired(version=0, dry_run=True, mends=tuple(mends))
         _rebuild(ctx, read, source)
-        read = read_pointer(ctx)
-        if isinstance(read, BrokenPointer):
-            raise ConcurrentChange(f"the pointer of {ctx.uri} was damaged again", table=ctx.uri)
+        read = _mended_pointer(ctx)
     if read.open_for is not None:
         from inlay.ops.metadata.decision import decide
         from inlay.ops.metadata.lost_decision import gone_on
@@ -169,10 +169,7 @@ def repair(ctx: Context, *, dry_run: bool = True) -> Repaired:
     behind = _mend_history(ctx, read, dry_run=dry_run)
     if behind is not None:
         mends.append(behind)
-        again = read_pointer(ctx)
-        if isinstance(again, BrokenPointer):
-            raise ConcurrentChange(f"the pointer of {ctx.uri} was damaged", table=ctx.uri)
-        read = again
+        read = _mended_pointer(ctx)
     seen = verify(ctx, depth="metadata")
     if behind is not None and dry_run:
         # Further findings depend on the history that the table continues with.
@@ -205,6 +202,13 @@ def repair(ctx: Context, *, dry_run: bool = True) -> Repaired:
         mends=tuple(mends),
         refused=tuple(_advised(ctx, refused)),
     )
+
+
+def _mended_pointer(ctx: Context) -> Pointer:
+    read = read_pointer(ctx)
+    if isinstance(read, BrokenPointer):
+        raise ConcurrentChange(f"the pointer of {ctx.uri} was damaged again", table=ctx.uri)
+    return read
 
 
 def _advised(ctx: Context, refused: Iterable[Finding]) -> Iterator[Finding]:
@@ -247,9 +251,6 @@ def _bring_back(ctx: Context, kept: ObjectVersion) -> str:
     )
 
 
-# -- the pointer ----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class _WholeState:
     """A state that the pointer can be rebuilt on, and the bytes it was read from."""
@@ -285,23 +286,20 @@ def _newest_state(ctx: Context, broken: BrokenPointer) -> _WholeState | None:
 def _archive(ctx: Context, version: int) -> _WholeState | None:
     """What is whole under the name of the archive of `version`."""
     key = archive_key(version)
-    answer = ctx.store.get(ctx.key(key))
-    if not isinstance(answer, Got):
-        return None
-    try:
-        snapshot = decode_snapshot(answer.body, key=key, apart=schemas_of(ctx))
-    except CorruptTable:
-        return None
-    return _WholeState(snapshot, answer.body, is_archive=True)
+    answer = ctx.get(key)
+    with suppress(CorruptTable):
+        if answer is not None:
+            snapshot = decode_snapshot(answer.body, key=key, apart=schemas_of(ctx))
+            return _WholeState(snapshot, answer.body, is_archive=True)
+    return None
 
 
 def _check_one_table(ctx: Context, newest: Snapshot) -> None:
     """Raises `ForeignArchives` unless the newest archive goes on from those below it, a GET each: a writer
     that stalled while its table was removed may have left it beside the archives of another."""
     foreign: int | None = None  # a version whose archive is another table's
-    goes_on = (
-        newest.version == newest.oldest_version
-    )  # it names none below it, or one of them is there
+    # It names none below it, or one of them is there.
+    goes_on = newest.version == newest.oldest_version
     for version in archived_versions(ctx):
         archive = _archive(ctx, version) if version < newest.version else None
         if archive is None:
@@ -417,9 +415,6 @@ def _rebuild(
     _put(ctx, keys.POINTER, body, there.etag)
 
 
-# -- a pointer among archives of another history ---------------------------------------------------
-
-
 def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | None:
     """Go on from the newest archive that follows on the pointer, or from the pointer where none does; past
     the numbers that archives of other histories have. None when there is no sign that the pointer went
@@ -496,8 +491,8 @@ def _follows(ctx: Context, pointer: Pointer, newest: Snapshot) -> bool:
     kept for so long: a repair that passed over numbers, and then lost its swap to commits below those, has
     left an archive that knows nothing of them."""
     now = pointer.snapshot
-    own = ctx.store.get(ctx.key(archive_key(now.version)))
-    if isinstance(own, Got) and own.body != pointer.raw:
+    own = ctx.get(archive_key(now.version))
+    if own is not None and own.body != pointer.raw:
         return False
     times = dict(newest.time_index)
     known = thin_time_index(now.time_index, newest.version)
@@ -519,9 +514,6 @@ def _refuse_pointer(ctx: Context, broken: BrokenPointer, dry_run: bool) -> Repai
     )
 
 
-# -- archives -------------------------------------------------------------------------------------
-
-
 def _mend_archives(
     ctx: Context, pointer: Pointer, seen: Verified, *, dry_run: bool
 ) -> Iterator[Mend]:
@@ -530,31 +522,27 @@ def _mend_archives(
         version = archive_version(finding.key or "")
         if finding.kind not in _MENDABLE or finding.key is None or version is None:
             continue
-        table_id = pointer.snapshot.table_id
+        is_it = partial(_is_archive, ctx, pointer, version)
         if version == pointer.snapshot.version:
             body: bytes | None = pointer.raw
         else:
-            bodies = _object_versions(ctx, finding.key)
-            read = (
-                b for b in bodies if not isinstance(check_archive(ctx, b, version, table_id), str)
-            )
-            body = next(read, None)
+            body = next(filter(is_it, _object_versions(ctx, finding.key)), None)
         if body is None:
             if kept is None:
                 kept = {s.snapshot.version: s.raw for s in reversed(list(_kept_pointers(ctx)))}
             body = kept.get(version)
-            if body is None or isinstance(check_archive(ctx, body, version, table_id), str):
+            if body is None or not is_it(body):
                 continue
         if not dry_run:
-            answer = ctx.store.get(ctx.key(finding.key))
-            etag = answer.etag if isinstance(answer, Got) else None
-            _put(ctx, finding.key, body, etag)
+            there = ctx.get(finding.key)
+            _put(ctx, finding.key, body, None if there is None else there.etag)
         yield Mend(
             kind=finding.kind, key=finding.key, what=f"write the archive of version {version}"
         )
 
 
-# -- totals and markers ---------------------------------------------------------------------------
+def _is_archive(ctx: Context, pointer: Pointer, version: int, body: bytes) -> bool:
+    return isinstance(check_archive(ctx, body, version, pointer.snapshot.table_id), Snapshot)
 
 
 def _mend_counts(ctx: Context, seen: Verified, *, dry_run: bool) -> list[Mend]:
@@ -570,9 +558,8 @@ def _mend_counts(ctx: Context, seen: Verified, *, dry_run: bool) -> list[Mend]:
 
 
 def _mend_content(ctx: Context, *, dry_run: bool) -> Iterator[Mend]:
-    loaded = load_pointer(ctx)
-    state = load_entries(ctx, loaded.state)
-    loaded = replace(loaded, state=state)
+    loaded = with_entries(ctx, load_pointer(ctx))
+    state = loaded.state
     kinds = {f.kind for f in check_state(state)}
     if not kinds.intersection(_COUNTS):
         return
@@ -587,9 +574,6 @@ def _mend_content(ctx: Context, *, dry_run: bool) -> Iterator[Mend]:
     if dangling:
         what = f"drop {len(dangling)} markers{of} of files that are not live"
         yield Mend(kind="dangling_marker", key=keys.POINTER, what=what)
-
-
-# -- writing --------------------------------------------------------------------------------------
 
 
 def _put(ctx: Context, relative: str, body: bytes, etag: str | None) -> None:

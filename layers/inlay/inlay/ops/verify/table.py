@@ -22,10 +22,10 @@ leaves open what the table needs, nothing is reported as an orphan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from inlay.errors import (
     CorruptTable,
@@ -95,12 +95,12 @@ from inlay.plan.verify import (
     finding,
     until_expired,
 )
-from inlay.storage.base import Got, Head, Missing, Refused
+from inlay.storage.base import Head, Missing, Refused
 
 if TYPE_CHECKING:
     from inlay.format.transaction import Transaction
 
-# -- a pointer or archives that may be broken ------------------------------------------------------
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,24 +133,19 @@ def read_pointer(ctx: Context) -> Pointer | BrokenPointer:
     """
     answer = ctx.store.get(ctx.key(keys.POINTER))
     if isinstance(answer, Missing | Refused):
-        newest = newest_archive(ctx)
+        newest = max(archived_versions(ctx), default=None)
         return BrokenPointer(None, b"", "the pointer does not exist", newest, answer.date_us)
     try:
         pointer = resolved(ctx, answer)
     except CorruptTable as error:
-        newest = newest_archive(ctx)
+        newest = max(archived_versions(ctx), default=None)
         return BrokenPointer(answer.etag, answer.body, error.message, newest, answer.date_us)
     open_for = pointer.transaction if pointer.undecided else None
     return Pointer(pointer.snapshot, pointer.raw, pointer.etag, pointer.date_us, open_for)
 
 
-def newest_archive(ctx: Context) -> int | None:
-    """The highest version that has an archive object, by a listing."""
-    return max(archived_versions(ctx), default=None)
-
-
 def archived_versions(ctx: Context) -> list[int]:
-    """All versions that have an archive object, in order."""
+    """All versions that have an archive object, in order, by a listing."""
     prefix = ctx.key(keys.ARCHIVES + "v")
     root = len(ctx.key(""))
     versions = (archive_version(info.key[root:]) for info in ctx.store.list(prefix))
@@ -168,9 +163,6 @@ def check_archive(ctx: Context, data: bytes, version: int, table_id: str) -> Sna
     if snapshot.table_id != table_id:
         return "belongs to another table"
     return snapshot
-
-
-# -- the steps ------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -205,8 +197,6 @@ class TableCheck:
     def grace_us(self) -> int:
         return Properties(self.current.properties).number("gc.grace_days") * DAY_US
 
-    # -- 2 versions ---------------------------------------------------------------------------
-
     def versions(self, most: int) -> None:
         current = self.current
         self.findings.extend(check_refs(current))
@@ -220,12 +210,9 @@ class TableCheck:
         older: Snapshot | None = None
         for done, read in enumerate(self.ctx.map(self._archive, versions)):
             self.ctx.progress("versions", done + 1, len(versions))
-            if isinstance(read, Snapshot):
-                self._take(read, older)
-                older = read
-            else:
-                self.blind = True
-                self.findings.extend([read])
+            if (snapshot := self._sound(read)) is not None:
+                self._take(snapshot, older)
+                older = snapshot
         self._take(current, older)
         self._read_heads()
         self.findings.extend(check_time_index(current, self.times))
@@ -235,28 +222,43 @@ class TableCheck:
         """The contents of branches and tags, as of every version that was read."""
         heads = sorted(self.heads, key=lambda head: head.id)
         for head, read in zip(heads, self.ctx.map(self._head, heads), strict=True):
-            if isinstance(read, Content):
-                self.heads[head] = read
+            if (content := self._sound(read)) is not None:
+                self.heads[head] = content
                 self.reachable.keys.add(segment_key(head.id))
-                self._share(with_content(self.current, read))
-            else:
-                self.blind = True
-                self.findings.extend([read])
+                self._share(with_content(self.current, content))
 
-    def _head(self, head: HeadObject) -> Content | Finding:
-        key = segment_key(head.id)
-        answer = self.ctx.store.get(self.ctx.key(key))
-        if isinstance(answer, Missing | Refused):
-            return finding("segment_missing", key, "the content of a tag or branch cannot be read")
+    def _sound(self, read: T | Finding) -> T | None:
+        """What was read. Where it could not be that is reported, and what it would need stays unknown."""
+        if not isinstance(read, Finding):
+            return read
+        self.blind = True
+        self.findings.extend([read])
+        return None
+
+    def _segment_as(
+        self, segment_id: str, lacks: str, decode: Callable[[bytes, str], T]
+    ) -> T | Finding:
+        key = segment_key(segment_id)
+        answer = self.ctx.get(key)
+        if answer is None:
+            return finding("segment_missing", key, f"{lacks} cannot be read")
         try:
-            return decode_head(answer.body, key=key, types=Types(self.current.schemas))
+            return decode(answer.body, key)
         except (CorruptTable, NewerFormat) as error:
             return finding("segment_corrupt", key, error.message)
 
+    def _head(self, head: HeadObject) -> Content | Finding:
+        types = Types(self.current.schemas)
+        return self._segment_as(
+            head.id,
+            "the content of a tag or branch",
+            lambda body, key: decode_head(body, key=key, types=types),
+        )
+
     def _archive(self, version: int) -> Snapshot | Finding:
         key = keys.archive_key(version)
-        answer = self.ctx.store.get(self.ctx.key(key))
-        if isinstance(answer, Missing | Refused):
+        answer = self.ctx.get(key)
+        if answer is None:
             return finding("archive_missing", key, f"version {version} cannot be read")
         read = check_archive(self.ctx, answer.body, version, self.current.table_id)
         return finding("archive_corrupt", key, read) if isinstance(read, str) else read
@@ -292,8 +294,6 @@ class TableCheck:
                 self.ending.keys.add(segment_key(head.id))
                 self.ending.add(with_content(self.current, content))
 
-    # -- 3 segments ---------------------------------------------------------------------------
-
     def segments(self) -> None:
         nodes = self._read("nodes", self.reachable.nodes)
         self.reachable.nodes = {i: s for i, s in self.reachable.nodes.items() if i in nodes}
@@ -328,30 +328,22 @@ class TableCheck:
         ):
             self.segments_read += 1
             self.ctx.progress("segments", self.segments_read, None)
-            if isinstance(read, tuple):
-                entries[segment.id] = read
-            else:
-                self.blind = True
-                self.findings.extend([read])
+            if (sound := self._sound(read)) is not None:
+                entries[segment.id] = sound
         return entries
 
     def _segment(self, kind: SegmentKind, segment: Segment) -> tuple[Any, ...] | Finding:
-        key = segment_key(segment.id)
-        answer = self.ctx.store.get(self.ctx.key(key))
-        if isinstance(answer, Missing | Refused):
-            return finding("segment_missing", key, f"{segment.count} entries cannot be read")
-        try:
-            types = Types(self.current.schemas)
-            entries = decode_segment(kind, answer.body, key=key, types=types)
-        except (CorruptTable, NewerFormat) as error:
-            return finding("segment_corrupt", key, error.message)
-        facts = (count_of(kind, entries), len(answer.body))
-        if facts != (segment.count, segment.size):
-            detail = f"holds {facts[0]} entries in {facts[1]} bytes, its reference says {segment.count} in"
-            return finding("segment_corrupt", key, f"{detail} {segment.size}")
-        return tuple(entries)
+        def decode(body: bytes, key: str) -> tuple[Any, ...]:
+            entries = decode_segment(kind, body, key=key, types=Types(self.current.schemas))
+            count = count_of(kind, entries)
+            if (count, len(body)) != (segment.count, segment.size):
+                raise CorruptTable(
+                    f"holds {count} entries in {len(body)} bytes, its reference says {segment.count} in "
+                    f"{segment.size}"
+                )
+            return tuple(entries)
 
-    # -- 4 entries ----------------------------------------------------------------------------
+        return self._segment_as(segment.id, f"{segment.count} entries", decode)
 
     def entries(self) -> None:
         """Of main, and of each ref with content of its own."""
@@ -394,8 +386,6 @@ class TableCheck:
         if not isinstance(older, Snapshot):
             return set()
         return set().union(*map(_objects_of, self._states(older)))
-
-    # -- 5 listing ----------------------------------------------------------------------------
 
     def objects(self) -> None:
         """Whether what is needed exists, with the size in its entry. Adopted files are anywhere: they are
@@ -440,8 +430,8 @@ class TableCheck:
         versions = {v: key for key in self.listed if (v := archive_version(key)) is not None}
         own = versions.get(self.current.version)
         if own is not None:
-            answer = self.ctx.store.get(self.ctx.key(own))
-            if isinstance(answer, Got) and answer.body != self.raw:
+            answer = self.ctx.get(own)
+            if answer is not None and answer.body != self.raw:
                 self.findings.add("archive_differs", own, "is not the pointer's version")
         if max(versions, default=0) <= self.current.version:
             return
@@ -450,8 +440,6 @@ class TableCheck:
         for version in sorted(v for v in versions if v > newest):
             detail = f"the pointer is at version {newest}, an archive is beyond it"
             self.findings.add("pointer_behind", versions[version], detail)
-
-    # -- 6 files, 7 markers -------------------------------------------------------------------
 
     def files(self, *, pages: bool) -> None:
         # Never from the context's cache: what counts is what the store has now.
@@ -530,8 +518,6 @@ class TableCheck:
         for kind, message in problems:
             self.findings.add(kind, key, message)
 
-    # -- 8 the rest ---------------------------------------------------------------------------
-
     def published(self) -> None:
         """Only what is wrong with it: how far it is behind is no fault."""
         if keys.PUBLISHED_POINTER not in self.listed:
@@ -542,12 +528,10 @@ class TableCheck:
             publication = load_publication(self.ctx).publication
             refuse_foreign(self.ctx, publication, load_hint(self.ctx), look_ahead=True)
         except ForeignCommit as error:
-            self.findings.add("foreign_commit", self._relative(error.key), error.message)
+            key = error.key and error.key.removeprefix(self.ctx.key(""))
+            self.findings.add("foreign_commit", key, error.message)
         except CorruptTable as error:
             self.findings.add("publication_corrupt", keys.PUBLISHED_POINTER, error.message)
-
-    def _relative(self, key: str | None) -> str | None:
-        return None if key is None else key.removeprefix(self.ctx.key(""))
 
     def rest(self) -> tuple[dict[str, Tally], tuple[str, ...], int]:
         unknown = [k for k in self.listed if classify(k) is ObjectKind.UNKNOWN]

@@ -124,8 +124,10 @@ def mode_of(loaded: LoadedTable, condition: Condition, given: str | None, name: 
     text = given or Properties(loaded.snapshot.properties).text(name)
     mode = next((mode for mode in DELETE_MODES if mode == text), None)
     if mode is None:
+        known = (*DELETE_MODES, *(["erase"] if name == "delete.mode" else []))
         raise InvalidRequest(
-            f"unknown mode {text!r}", next_step=f"It is one of {', '.join(DELETE_MODES)}"
+            f"unknown mode {text!r}",
+            next_step=f"It is one of {', '.join(known)}",
         )
     return "vector" if mode == "tombstone" and condition.calculated is not None else mode
 
@@ -360,9 +362,6 @@ def _commit_markers(
         if newest.etag != result.loaded.etag:
             return commit_planned(ctx, newest, plan)
     return result
-
-
-# -- deletes that look at rows --------------------------------------------------------------------
 
 
 def by_vectors(

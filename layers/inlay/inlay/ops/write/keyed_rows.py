@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
@@ -191,7 +191,7 @@ def _one_bit_pattern(values: Any) -> Any:
         return values.cast(pa.large_binary())
     if not pa.types.is_floating(values.type):
         return values
-    zero, nan = (pa.scalar(each, values.type) for each in (0.0, float("nan")))
+    zero, nan = (pa.scalar(value, values.type) for value in (0.0, float("nan")))
     return pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))
 
 
@@ -200,11 +200,8 @@ def note_of_nulls(keys: pa.Table) -> str:
     if not any(column.null_count for column in keys.columns):
         return ""
     rows = keys.num_rows - keys.drop_null().num_rows
-    were = (
-        "row has a NULL in its key and was"
-        if rows == 1
-        else "rows have a NULL in their key and were"
-    )
+    were = "row has a NULL in its key and was"
+    were = were if rows == 1 else "rows have a NULL in their key and were"
     return f'{rows:,} {were} inserted: NULL equals nothing, unless nulls="equal" is given'
 
 
@@ -258,14 +255,10 @@ def write_rows_and_markers(
 
 def _null_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[Marker]:
     """Of the keys with a NULL. A list of keys says nothing of NULL, so these are conditions."""
-    without = keys.drop_null().num_rows
-    if without == keys.num_rows:
+    if not any(column.null_count for column in keys.columns):
         return
-    masks = [pc.is_null(keys.column(name)) for name in keys.column_names]
-    mask = masks[0]
-    for more in masks[1:]:
-        mask = pc.or_(mask, more)
-    parts = each_key(keys.filter(mask), loaded.snapshot.schema)
+    mask = reduce(pc.or_, map(pc.is_null, keys.columns))
+    parts = each_key(distinct_rows(keys.filter(mask)), loaded.snapshot.schema)
     if len(parts) > MAX_LISTED_KEYS:
         raise InvalidRequest(
             f"{len(parts):,} keys with a NULL are replaced at once, more than {MAX_LISTED_KEYS}",
@@ -278,9 +271,9 @@ def _null_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator
 
 
 def each_key(keys: pa.Table, schema: Schema) -> list[Predicate]:
-    """For each of these keys the condition that selects its rows, and those of no other key."""
+    """For each row of `keys` the condition that selects the rows of this key, and those of no other. Raises
+    `InvalidRequest` for a column that is not a primitive one of the table."""
     parts: list[Predicate] = []
-    keys = distinct_rows(keys)
     fields = [_key_field(schema, name) for name in keys.column_names]
     for row in zip(*keys.columns, strict=True):
         equals: list[Predicate] = []
@@ -297,7 +290,11 @@ def each_key(keys: pa.Table, schema: Schema) -> list[Predicate]:
 
 def _key_field(schema: Schema, name: str) -> tuple[int, Primitive]:
     field = schema.column(name)
-    assert field is not None and isinstance(field.type, Primitive)
+    if field is None or not isinstance(field.type, Primitive):
+        raise InvalidRequest(
+            f"the keys have a column {name!r}, which is not a primitive column of the table",
+            next_step=schema.other_case(name) or f"The columns are: {', '.join(schema.names)}",
+        )
     return field.id, field.type
 
 

@@ -162,9 +162,6 @@ def _renamed(
     return renamed, tuple(by_name[name] for name in names)
 
 
-# -- what is asked --------------------------------------------------------------------------------
-
-
 def _check_options(on_duplicate: str, order: str | None) -> None:
     if on_duplicate not in ON_DUPLICATE:
         raise InvalidRequest(
@@ -176,9 +173,6 @@ def _check_options(on_duplicate: str, order: str | None) -> None:
             "order needs on_duplicate: it decides which of several rows of a key is the last",
             next_step='Give on_duplicate="last" with it',
         )
-
-
-# -- one row of each key -------------------------------------------------------------------------
 
 
 def _one_of_each_key(
@@ -207,9 +201,6 @@ def _one_of_each_key(
             table=table,
         )
     return rows.filter(kept)
-
-
-# -- columns that the data lacks ------------------------------------------------------------------
 
 
 @dataclass(slots=True)
