@@ -162,6 +162,8 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
     "RefKind": ("format/snapshot.py", {"format/snapshot.py"}),
     "Phase": ("format/snapshot.py", {"ops/erase/finish.py", "ops/erase/request.py"}),
     "Method": ("plan/surgery.py", {"ops/maintain/rewrite_file.py"}),
+    "Strategy": ("plan/surgery.py", {"plan/surgery.py"}),
+    "GroupFate": ("parquet/footer/pages.py", {"parquet/footer/pages.py"}),
     "TransformName": ("format/partition.py", {"format/partition.py", "ops/inspect/tables.py"}),
     "Operator": (
         "format/predicate.py",

@@ -7,7 +7,7 @@ without the file.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, assert_never
 
 from inlay.format.entry import DataFile
 
@@ -96,16 +96,23 @@ def choose(
     groups = f"{touched.groups} of {entry.row_groups} row groups are touched"
     cut = surgery if isinstance(surgery, Cost) else None
     whole = rewrite_cost(entry, touched)
+    match strategy:
+        case "surgery" | "rewrite":
+            requested: Method | None = strategy
+        case "auto":
+            requested = None
+        case other:
+            assert_never(other)
     method: Method = "rewrite"
     if touched.groups == 0:
         method, reason = "restamp", "no row of it is deleted: only its entry is updated"
     elif touched.kept_share == 0:
         method, reason = "drop", "every row of it is deleted: the entry is dropped"
-    elif strategy == "rewrite":
+    elif requested == "rewrite":
         reason = f"rewrite was requested; {groups}"
     elif isinstance(surgery, str):
         reason = f"surgery is not possible here ({surgery}): the whole file is written"
-    elif cut is not None and strategy == "surgery":
+    elif cut is not None and requested == "surgery":
         method, reason = "surgery", f"surgery was requested; {groups}"
     elif entry.size <= SMALL_FILE_BYTES:
         reason = "the file is small: one GET and one PUT"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.parquet.footer.fields import (
@@ -241,14 +241,22 @@ def keep_pieces(
     fates: dict[int, GroupFate] = {}
     previous, previous_goes = -1, False  # the group of the last region, and whether that is removed
     for region in (*layout.regions, None):
-        goes = False
+        goes = is_edited = False
         gap_end = layout.end
         if region is not None:
             gap_end = region.start
             if region.group not in fates:
                 fates[region.group] = fate(region.group)
             is_index = region.part is Part.COLUMN_INDEX or region.part is Part.OFFSET_INDEX
-            goes = is_index or fates[region.group] is not GroupFate.STAYS
+            match fates[region.group]:
+                case GroupFate.STAYS:
+                    goes, is_edited = is_index, False
+                case GroupFate.DROPPED:
+                    goes, is_edited = True, False
+                case GroupFate.EDITED:
+                    goes, is_edited = True, True
+                case other:
+                    assert_never(other)
         if until != gap_end:
             within_a_group = region is not None and previous == region.group
             beside_what_goes = previous_goes or goes
@@ -264,7 +272,7 @@ def keep_pieces(
                 yield ByteRange(start, until)
             start = region.end
             is_place = region.part is Part.DATA and region.group not in placed
-            if is_place and fates[region.group] is GroupFate.EDITED:
+            if is_place and is_edited:
                 placed.add(region.group)
                 yield Place(region.group)
         until = region.end
