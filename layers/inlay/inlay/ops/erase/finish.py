@@ -179,21 +179,7 @@ class _Sweeper:
             waiting += [Waiting("hold", n, "a legal hold keeps old versions") for n in holds]
         landed = {e.id: Landing() for e in erasures}
         if self.landing is not None:
-            landed = check_landing(self.ctx, loaded, erasures, self.landing)
-            # Only how many are about to be deleted: the keys of landed objects may contain names.
-            gone = {v for landing in landed.values() for v in (*landing.dead, *landing.ingested)}
-            uploads = {u for landing in landed.values() for u in landing.uploads}
-            if gone or uploads:
-                version = loaded.snapshot.version
-                write_gone(self.ctx, version, landed, gone, len(uploads), self.written)
-            deleted, failures = clear_landing(self.ctx, landed.values())
-            self.deleted += deleted
-            self.failures += failures
-            if uploads:
-                landed = check_landing(self.ctx, loaded, erasures, self.landing)
-            for erasure_id, landing in landed.items():
-                waits[erasure_id] += what_ended_meanwhile(landing) if uploads else landing.waiting
-                waits[erasure_id] += [Waiting("landing", f.key, f.reason) for f in failures]
+            landed = self._clear_landing(loaded, erasures, self.landing, waits)
         waits = {name: waiting for name, waiting in waits.items() if waiting}
         ready = [e for e in erasures if e.id not in waits]
         if not ready:
@@ -252,6 +238,27 @@ class _Sweeper:
         # again.
         self._end(change, loaded)
         return waits
+
+    def _clear_landing(
+        self, loaded: LoadedTable, erasures: Sequence[Erasure], prefix: str, waits: Waits
+    ) -> dict[str, Landing]:
+        """What is left of the landing zone, by erasure; what it waits for there is added to `waits`."""
+        landed = check_landing(self.ctx, loaded, erasures, prefix)
+        # Only how many are about to be deleted: the keys of landed objects may contain names.
+        gone = {v for landing in landed.values() for v in (*landing.dead, *landing.ingested)}
+        uploads = {u for landing in landed.values() for u in landing.uploads}
+        if gone or uploads:
+            version = loaded.snapshot.version
+            write_gone(self.ctx, version, landed, gone, len(uploads), self.written)
+        deleted, failures = clear_landing(self.ctx, landed.values())
+        self.deleted += deleted
+        self.failures += failures
+        if uploads:
+            landed = check_landing(self.ctx, loaded, erasures, prefix)
+        for erasure_id, landing in landed.items():
+            waits[erasure_id] += what_ended_meanwhile(landing) if uploads else landing.waiting
+            waits[erasure_id] += [Waiting("landing", f.key, f.reason) for f in failures]
+        return landed
 
     def _end(self, change: Change, base: LoadedTable) -> bool:
         """Whether the commit that ends this step is made: then the next begins with the table after it."""
@@ -480,18 +487,14 @@ class _Sweeper:
         waits = self._wait(loaded, since, "a writer from before the opening may still be running")
         due = [e for e in erasures if e.id not in waits]
         later = due and self._deletes_since(loaded, min(e.phase_version for e in due))
-        held = self._held(loaded, due) if later else []
-        if held:
+        if held := self._held(loaded, due) if later else []:
             contents = self._contents(loaded)
-            late = self._late(contents, held)
-            waits |= late
-            held = [e for e in held if e.id not in late]
-            if held and self._purge_refs(loaded, contents, held):
-                return {}
+            waits |= self._late(contents, held)
+            held = [e for e in held if e.id not in waits]
             if held:
-                again = tuple(replace(e, swept_us=0) for e in held)
-                move = MoveErasures(again, leaves=SWEEP)
-                self._step(loaded, held, move, (AllClean(),), forgets=True)
+                if not self._purge_refs(loaded, contents, held):
+                    again = MoveErasures(tuple(replace(e, swept_us=0) for e in held), leaves=SWEEP)
+                    self._step(loaded, held, again, (AllClean(),), forgets=True)
                 return {}
             due = [e for e in due if e.id not in waits]
         if not due:
@@ -510,9 +513,13 @@ class _Sweeper:
             if remaining:
                 there = [Waiting("object", name, "it is still there") for name in remaining]
                 return waits | {e.id: there for e in due}
-        self.history.listing, versions = listing, listing.versions
+        self.history.listing = listing
+        return waits | self._close(loaded, due, listing)
+
+    def _close(self, loaded: LoadedTable, due: Sequence[Erasure], listing: Listing) -> Waits:
+        """Writes the receipts of erasures of which nothing is left in `listing`, and ends them."""
+        versions, version = listing.versions, loaded.snapshot.version
         names = [e.id for e in due]
-        version = loaded.snapshot.version
         facts = Facts(
             versions=versions,
             left=write_left(self.ctx, version, names, versions, self.written),
@@ -532,7 +539,7 @@ class _Sweeper:
         before = Chain.of(loaded.snapshot.properties)
         receipts = self._write_receipts(loaded, due, facts, before)
         if receipts is None:
-            return waits | self._another_run(due)
+            return self._another_run(due)
         after = write_pass(self.ctx, loaded, before, receipts, self.signer)
         if self.copies is not None:
             from inlay.ops.erase.copies import copy_pass  # few keep copies elsewhere
@@ -542,7 +549,7 @@ class _Sweeper:
             if failed is not None:
                 # The next try writes its own, and the receipts again: each hour's lists would stay.
                 self.ctx.store.delete([self.ctx.key(key) for key in (made_by, facts.left.key)])
-                return waits | {e.id: [failed] for e in due}
+                return {e.id: [failed] for e in due}
         closed = CloseErasures(
             tuple(names),
             leaves=SWEEP,
@@ -554,7 +561,7 @@ class _Sweeper:
         )
         if self._end(Change(operation="erase", updates=(closed,)), loaded):
             self.receipts += [keys.receipt_key(name) for name in receipts]
-        return waits
+        return {}
 
     def _held(self, loaded: LoadedTable, due: Sequence[Erasure]) -> list[Erasure]:
         """Those for which deletes that came after the first sweep are still waited for: they are carried
