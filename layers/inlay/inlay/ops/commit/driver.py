@@ -32,9 +32,6 @@ before each commit, or the winner, who knows the pointer, would win again. A wri
 meets no other: every MAX_UNREAD commits in a row it reads the pointer all the same, and others that read
 meanwhile have a chance. One of transactions waits before that (`let_others_in`). benchmarks/backoff.py and
 benchmarks/contention.py measure it.
-
-A result, what a write reports to its caller, states what was committed, and the measured cost: requests
-that were sent, not planned.
 """
 
 from __future__ import annotations
@@ -620,11 +617,8 @@ RECENT_SECONDS = 3600.0
 
 
 def recent_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:
-    """`base`, or the pointer as it is now: when there is no base, when it is old, or when this writer met
-    others a moment ago. An attempt on a superseded base costs more than reading the pointer, and a writer
-    that has just won leaves the next swap to those that wait. A writer that meets no other may be the
-    reason why no other gets a turn, so the pointer is also read after MAX_UNREAD commits in quick
-    succession.
+    """`base`, or the pointer as it is now: when there is no base, when it is old, when this writer met
+    others a moment ago, or after MAX_UNREAD commits in quick succession (see the module's head).
 
     The base of an operation is never so old that the GC boundary may have passed what is uploaded on it,
     and never another table's; names are never applied to the columns of another schema; and work that a

@@ -384,6 +384,35 @@ class _Made:
     uploaded_us: int
 
 
+def rewritten(
+    ctx: Context,
+    loaded: LoadedTable,
+    deleted: Mapping[str, BitMap64],
+    strategy: Strategy,
+    made: dict[str, _Made],
+) -> list[_Made]:
+    """The files without the rows at these positions, and without those that their markers hit. What was
+    `made` on an earlier base is used again as long as the file is unchanged: its live rows can only have
+    become fewer, so no row is missing."""
+    from inlay.ops.maintain.rewrite_file import rewrite_file  # most deletes are markers
+
+    live = {f.key: f for f in loaded.state.loaded_files()}
+    markers = list(loaded.state.markers())
+    evidence = Evidence.of_snapshot(loaded.snapshot)
+    boundary_us = loaded.snapshot.boundary.time_us or 0
+    for key, positions in deleted.items():
+        hits = [m for m in markers if marker_may_hit(m, live[key], evidence)]
+        own = frozenset(m.id for m in hits if m.file is not None)
+        before = made.get(key)
+        unchanged = before is not None and (before.entry, before.own) == (live[key], own)
+        if before is None or not unchanged or before.uploaded_us < boundary_us:
+            unit = rewrite_file(
+                ctx, loaded, live[key], hits, extra_deleted=positions, strategy=strategy
+            )
+            made[key] = _Made(unit, live[key], own, loaded.date_us)
+    return [made[key] for key in deleted]
+
+
 @dataclass(slots=True)
 class _RowDelete:
     """One delete by position: marked by vectors, or removed from the files by a `strategy`. Kept over
@@ -426,27 +455,7 @@ class _RowDelete:
             with archive_beside(ctx, loaded, 0) as uploads:
                 updates = by_vectors(uploads.ctx, loaded, positions)
             return Planned(replace(change, updates=updates), uploads.base)
-        from inlay.ops.maintain.rewrite_file import rewrite_file  # most deletes are markers
-
-        boundary_us = snapshot.boundary.time_us or 0
-        for key, hit in positions.items():
-            hits = [m for m in markers if marker_may_hit(m, live[key], evidence)]
-            own = frozenset(m.id for m in hits if m.file is not None)
-            made = self.made.get(key)
-            # What is written for a file is used again as long as the file is unchanged. Its live rows can
-            # only have become fewer, so no row is missing.
-            unchanged = made is not None and (made.entry, made.own) == (live[key], own)
-            if made is None or not unchanged or made.uploaded_us < boundary_us:
-                unit = rewrite_file(
-                    ctx,
-                    loaded,
-                    live[key],
-                    hits,
-                    extra_deleted=hit,
-                    strategy=self.strategy,
-                )
-                self.made[key] = _Made(unit, live[key], own, loaded.date_us)
-        used = [self.made[key] for key in positions]
+        used = rewritten(ctx, loaded, positions, self.strategy, self.made)
         change = replace(
             change,
             updates=(ReplaceFiles(tuple(m.unit for m in used), whole=True),),

@@ -29,10 +29,9 @@ from inlay.ops.commit.driver import (
 from inlay.ops.commit.group import archive_beside
 from inlay.ops.context import Context
 from inlay.ops.data import write_batches
-from inlay.ops.maintain.rewrite_file import rewrite_file
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.read.conditions import filter_of
-from inlay.ops.write.delete import by_vectors, marker_of, mode_of
+from inlay.ops.write.delete import by_vectors, marker_of, mode_of, rewritten
 from inlay.parquet.arrow.assignments import assigned
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import read_tasks
@@ -40,7 +39,7 @@ from inlay.parquet.read.selection import Projection
 from inlay.parse import Assignments
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, ReplaceFiles, Request, RowUpdate
 from inlay.plan.pruning.prune import Evidence
-from inlay.plan.scan import marker_may_hit, plan_scan
+from inlay.plan.scan import plan_scan
 
 
 def update(
@@ -152,19 +151,7 @@ def _plan_update(
         case "vector":
             deletes = by_vectors(ctx, loaded, matches)
         case "surgery" | "rewrite":
-            live = {f.key: f for f in loaded.state.loaded_files()}
-            markers = list(loaded.state.markers())
-            units = tuple(
-                rewrite_file(
-                    ctx,
-                    loaded,
-                    live[key],
-                    [m for m in markers if marker_may_hit(m, live[key], evidence)],
-                    extra_deleted=positions,
-                    strategy=mode,
-                )
-                for key, positions in matches.items()
-            )
-            deletes = (ReplaceFiles(units, whole=True),)
+            made = rewritten(ctx, loaded, matches, mode, {})
+            deletes = (ReplaceFiles(tuple(m.unit for m in made), whole=True),)
     change = replace(change, updates=(*change.updates, *deletes))
     return Planned(change, uploads.base)
