@@ -13,12 +13,21 @@ from inlay.format.entry import Marker, RowGroups, Rows
 from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.rewrite import rewrite
-from inlay.ops.maintain.rewrite_file import position_map, rewrite_file
+from inlay.ops.maintain.rewrite_file import position_map, rewrite_task
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.write.append import append
 from inlay.plan.change import AddMarkers, Change, DropMarkers, ReplaceFiles, Unit
+from inlay.plan.scan import FileTask
 
 from .bench import Bench, id_below, id_is
+
+
+def _rewritten(bench: Bench, base: LoadedTable, extra: BitMap64 | None = None) -> Unit:
+    """The only file of the table, without its deleted rows, and those at the positions `extra`."""
+    [entry] = base.state.files()
+    schema = base.snapshot.schema_by_id(entry.schema_id)
+    task = FileTask(file=entry, schema=schema, markers=tuple(base.state.markers()))
+    return rewrite_task(bench.ctx, base, task, extra=extra)[1].unit
 
 
 def test_deleted_rows_are_gone_from_the_files_and_the_markers_from_the_table(bench: Bench) -> None:
@@ -101,7 +110,7 @@ def test_a_row_delete_that_lands_during_a_rewrite_is_moved_to_the_new_file(bench
     bench.delete(id_is(0, 5))
     base = bench.load()
     [entry] = base.state.files()
-    unit = rewrite_file(bench.ctx, base, entry, list(base.state.markers()))
+    unit = _rewritten(bench, base)
     # Rows 7 and 0 by position, while the rewrite is under way: one is still there, one is not.
     _land(bench, Marker(id="late", body=Rows((0, 7)), file=entry.key))
 
@@ -121,8 +130,7 @@ def test_a_table_wide_delete_that_lands_during_a_rewrite_hits_the_new_file(bench
     bench.append(10)
     bench.delete(id_is(0))
     base = bench.load()
-    [entry] = base.state.files()
-    unit = rewrite_file(bench.ctx, base, entry, list(base.state.markers()))
+    unit = _rewritten(bench, base)
     bench.delete(id_is(7))
     commit(bench.ctx, Change(operation="rewrite", updates=(ReplaceFiles((unit,)),)), base=base)
     assert bench.ids() == [1, 2, 3, 4, 5, 6, 8, 9]
@@ -194,9 +202,7 @@ def test_rows_deleted_by_the_same_commit_make_the_output_a_change_of_data(bench:
     bench.delete(id_is(0))
     base = bench.load()
     [entry] = base.state.files()
-    unit = rewrite_file(
-        bench.ctx, base, entry, list(base.state.markers()), extra_deleted=BitMap64([3, 4])
-    )
+    unit = _rewritten(bench, base, extra=BitMap64([3, 4]))
     commit(bench.ctx, Change(operation="delete", updates=(ReplaceFiles((unit,)),)), base=base)
     assert bench.ids() == [1, 2, 5, 6, 7, 8, 9]
     [output] = unit.outputs

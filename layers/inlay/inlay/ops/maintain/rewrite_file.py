@@ -121,29 +121,6 @@ def markers_for_output(
 _NO_TARGET = 1 << 62
 
 
-def rewrite_file(
-    ctx: Context,
-    loaded: LoadedTable,
-    entry: DataFile,
-    markers: Sequence[Marker],
-    *,
-    extra_deleted: BitMap64 | None = None,
-    strategy: Strategy = "auto",
-) -> Unit:
-    """The unit that removes the deleted rows from one file; commit it with `uploaded_us` the date of
-    `loaded`, or earlier.
-
-    `markers` are all that may hit the file in `loaded` (from `plan.scan`). `extra_deleted` are
-    positions of rows that this commit itself deletes: the output then counts as a change of data.
-    """
-    snapshot = loaded.snapshot
-    task = FileTask(
-        file=entry, schema=snapshot.schema_by_id(entry.schema_id), markers=tuple(markers)
-    )
-    check_strategy(strategy)
-    return rewrite_task(ctx, loaded, task, strategy=strategy, extra=extra_deleted)[1].unit
-
-
 @dataclass(frozen=True, slots=True)
 class RowDecision:
     """What is left of a file: `kept` positions out of row groups of `group_rows` rows. `footer`, if surgery

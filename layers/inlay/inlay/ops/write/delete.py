@@ -62,7 +62,7 @@ from inlay.plan.change import (
     Unit,
 )
 from inlay.plan.pruning.prune import Evidence
-from inlay.plan.scan import marker_may_hit, plan_scan
+from inlay.plan.scan import FileTask, marker_may_hit, plan_scan
 
 if TYPE_CHECKING:
     from inlay.plan.surgery import Strategy
@@ -394,7 +394,7 @@ def rewritten(
     """The files without the rows at these positions, and without those that their markers hit. What was
     `made` on an earlier base is used again as long as the file is unchanged: its live rows can only have
     become fewer, so no row is missing."""
-    from inlay.ops.maintain.rewrite_file import rewrite_file  # most deletes are markers
+    from inlay.ops.maintain.rewrite_file import rewrite_task  # most deletes are markers
 
     live = {f.key: f for f in loaded.state.loaded_files()}
     markers = list(loaded.state.markers())
@@ -406,10 +406,10 @@ def rewritten(
         before = made.get(key)
         unchanged = before is not None and (before.entry, before.own) == (live[key], own)
         if before is None or not unchanged or before.uploaded_us < boundary_us:
-            unit = rewrite_file(
-                ctx, loaded, live[key], hits, extra_deleted=positions, strategy=strategy
-            )
-            made[key] = _Made(unit, live[key], own, loaded.date_us)
+            schema = loaded.snapshot.schema_by_id(live[key].schema_id)
+            task = FileTask(file=live[key], schema=schema, markers=tuple(hits))
+            _, done = rewrite_task(ctx, loaded, task, strategy=strategy, extra=positions)
+            made[key] = _Made(done.unit, live[key], own, loaded.date_us)
     return [made[key] for key in deleted]
 
 
