@@ -236,25 +236,16 @@ def stored_bytes(predicate: Predicate) -> int:
 def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[Marker]:
     """Markers for a table of keys: an IN list for a few, else Parquet objects of at most 32 MB."""
     schema = loaded.snapshot.schema
-    if len(set(keys.column_names)) < len(keys.column_names):
-        raise SchemaMismatch(f"the keys name a column twice: {keys.column_names}", table=ctx.uri)
-    fields: list[tuple[Field, Primitive]] = []
-    for name in keys.column_names:
-        column = schema.column(name)
-        if column is None or not isinstance(column.type, Primitive):
-            raise SchemaMismatch(
-                f"the keys have a column {name!r}, which is not a primitive column of this table",
-                next_step=schema.other_case(name) or f"The columns are: {', '.join(schema.names)}",
-                table=ctx.uri,
-            )
-        fields.append((column, column.type))
-    if not fields:
-        raise SchemaMismatch("the keys have no columns", table=ctx.uri)
-    # As rows are taken: a key that a cast would change would delete rows that nobody named.
-    columns = Schema(
-        schema.id, tuple(replace(column, nullable=True, default=None) for column, _ in fields)
-    )
     try:
+        if len(set(keys.column_names)) < len(keys.column_names):
+            raise SchemaMismatch(f"the keys name a column twice: {keys.column_names}")
+        fields = [key_field(schema, name) for name in keys.column_names]
+        if not fields:
+            raise SchemaMismatch("the keys have no columns")
+        # As rows are taken: a key that a cast would change would delete rows that nobody named.
+        columns = Schema(
+            schema.id, tuple(replace(column, nullable=True, default=None) for column, _ in fields)
+        )
         Declared.of(loaded.snapshot, columns).check_meaning(keys.schema)
         batches = list(conformed(keys.to_batches(), columns, columns, by_value=True))
     except SchemaMismatch as error:
@@ -281,6 +272,17 @@ def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[M
         rows = max(1, int(part.num_rows * MAX_MARKER_OBJECT_BYTES / max(1, 2 * part.nbytes)))
         for start in range(0, part.num_rows, rows):
             yield _write_keys(ctx, loaded, ids, part.slice(start, rows))
+
+
+def key_field(schema: Schema, name: str) -> tuple[Field, Primitive]:
+    """The column of keys, and its type. Raises `SchemaMismatch` for one that is not primitive."""
+    column = schema.column(name)
+    if column is None or not isinstance(column.type, Primitive):
+        raise SchemaMismatch(
+            f"the keys have a column {name!r}, which is not a primitive column of this table",
+            next_step=schema.other_case(name) or f"The columns are: {', '.join(schema.names)}",
+        )
+    return column, column.type
 
 
 def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

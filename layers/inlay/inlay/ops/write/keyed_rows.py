@@ -25,7 +25,7 @@ from inlay.ops.commit.group import archive_beside
 from inlay.ops.context import Context
 from inlay.ops.data import write_batches
 from inlay.ops.metadata.load import LoadedTable, load_matching
-from inlay.ops.write.delete import key_markers, marker_of
+from inlay.ops.write.delete import key_field, key_markers, marker_of
 from inlay.parquet.arrow.conform import check_names
 from inlay.parquet.arrow.pieces import distinct_rows
 from inlay.parquet.arrow.types import is_list, plain_type, to_physical
@@ -272,30 +272,20 @@ def _null_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator
 
 def each_key(keys: pa.Table, schema: Schema) -> list[Predicate]:
     """For each row of `keys` the condition that selects the rows of this key, and those of no other. Raises
-    `InvalidRequest` for a column that is not a primitive one of the table."""
+    `SchemaMismatch` for a column that is not a primitive one of the table."""
     parts: list[Predicate] = []
-    fields = [_key_field(schema, name) for name in keys.column_names]
+    fields = [key_field(schema, name) for name in keys.column_names]
     for row in zip(*keys.columns, strict=True):
         equals: list[Predicate] = []
-        for (field_id, kind), value in zip(fields, row, strict=True):
+        for (column, kind), value in zip(fields, row, strict=True):
             physical = to_physical(value, kind)
             equals.append(
-                IsNull(field_id)
+                IsNull(column.id)
                 if physical is None
-                else Comparison(field_id, "=", PredicateLiteral(kind, physical))
+                else Comparison(column.id, "=", PredicateLiteral(kind, physical))
             )
         parts.append(equals[0] if len(equals) == 1 else And(tuple(equals)))
     return parts
-
-
-def _key_field(schema: Schema, name: str) -> tuple[int, Primitive]:
-    field = schema.column(name)
-    if field is None or not isinstance(field.type, Primitive):
-        raise InvalidRequest(
-            f"the keys have a column {name!r}, which is not a primitive column of the table",
-            next_step=schema.other_case(name) or f"The columns are: {', '.join(schema.names)}",
-        )
-    return field.id, field.type
 
 
 def keys_predicate(
@@ -305,8 +295,8 @@ def keys_predicate(
     `rows`, and of the schema."""
     parts: list[Predicate] = []
     for name in names:
-        field_id, kind = _key_field(schema, name)
-        column = rows.column(name)
+        field, kind = key_field(schema, name)
+        field_id, column = field.id, rows.column(name)
         values = pc.unique(_one_bit_pattern(column)).drop_null()
         some: list[Predicate] = []
         if equates_nulls(nulls) and column.null_count:
