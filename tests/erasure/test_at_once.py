@@ -174,6 +174,10 @@ def test_of_a_table_by_its_handle() -> None:
     assert [e.id for e in t.snapshot.erasures] == ["x-1", "x-2"]
     with pytest.raises(InvalidRequest, match="ids="):
         t.delete("n = 2", ids=["x"], mode="erase")
+    past = Table(people.ctx, load_pointer(people.ctx), at=t.snapshot)
+    for asked in ({"where": "n = 2"}, {"keys": {"n": [2]}}):
+        with pytest.raises(InvalidRequest, match="in the past"):
+            past.delete(**asked, mode="erase")  # type: ignore[arg-type]
 
 
 def many(versioned: bool) -> People:

@@ -124,11 +124,10 @@ def check_landing(
     def judged(version: ObjectVersion) -> _Judged:
         try:
             return _judged(ctx, loaded, prefix, version, asked)
-        except (
-            InlayError
-        ) as error:  # the role, the storage class, the store: what it holds is unknown
+        except InlayError as error:
             if error.kind is ErrorKind.RETRY:
                 raise
+            # The role, the storage class, the store: what it holds is unknown.
             return _Judged(waits=f"it cannot be read ({error.message}): replace or delete it")
 
     if asked:
