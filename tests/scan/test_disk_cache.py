@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 
 import inlay
 from inlay.errors import InvalidRequest, SnapshotGone
-from inlay.ops import cache
-from inlay.ops.cache import BYTES_VARIABLE, FOLDER_VARIABLE, MAX_AGE_DAYS, DiskCache
+from inlay.ops.cache import FOLDER_VARIABLE
+from inlay.ops.read import disk_cache as cache
+from inlay.ops.read.disk_cache import BYTES_VARIABLE, MAX_AGE_DAYS, DiskCache
 from inlay.parquet.read.ranges import Kept
 from inlay.storage.open import open_store
 
@@ -120,7 +121,7 @@ def test_another_process_uses_it(folder):
     inlay.open(uri).scan(columns=["id"]).to_arrow()
     assert not folder.exists(), "a table on a disk is not kept on one"
     script = (
-        "import os, inlay.ops.cache as d; from inlay.parquet.read.ranges import Kept;"
+        "import os, inlay.ops.read.disk_cache as d; from inlay.parquet.read.ranges import Kept;"
         "c = d.disk_cache(); assert c.get('a') == Kept('e', b'body'), c.get('a'); print('ok')"
     )
     found = cache.disk_cache()

@@ -41,7 +41,7 @@ from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Segment, Snapshot
 from inlay.notebook import Shown
-from inlay.ops.cache import FOLDER_VARIABLE, disk_cache
+from inlay.ops.cache import FOLDER_VARIABLE
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Pinned
 from inlay.ops.read.conditions import filter_of, is_polars, polars_predicate
@@ -518,6 +518,8 @@ class Scan(ArrowStream):
         on_disk = objects.store.scheme == "file"
         if promised or on_disk or self._damaged.skips or not os.environ.get(FOLDER_VARIABLE):
             return objects
+        from inlay.ops.read.disk_cache import disk_cache  # only where the environment asks for it
+
         return replace(objects, disk=disk_cache())
 
     def _enough(self, tasks: Sequence[FileTask], limit: int) -> Sequence[FileTask]:
