@@ -15,8 +15,8 @@ from inlay.notebook import show_inspected
 from inlay.ops.inspect.versions import version_records
 from inlay.ops.metadata.load import load_ledger
 from inlay.parse import Values, parse_predicate
+from inlay.plan.metadata.state import State
 from inlay.plan.refs import ref_records
-from inlay.table import LazyModule
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,14 +26,9 @@ if TYPE_CHECKING:
     from inlay.ops.erase.check_receipt import ReceiptCheck
     from inlay.ops.erase.request import ErasureStatus
     from inlay.ops.erase.subject import SubjectReport
-    from inlay.ops.inspect import history as history_op
-    from inlay.ops.inspect import tables as inspect_op
     from inlay.ops.inspect.report import Report
     from inlay.ops.publish.status import PublicationStatus
     from inlay.table import Params, Table
-else:  # imported when they are first used
-    history_op = LazyModule("inlay.ops.inspect.history")
-    inspect_op = LazyModule("inlay.ops.inspect.tables")
 
 # One GET a version: a screenful for a person; a program asks for more.
 HISTORY_LIMIT = 100
@@ -51,23 +46,33 @@ class Inspect:
 
     def files(self) -> pa.Table:
         """The data files of this snapshot: sizes, deletes, partition, bounds of columns."""
+        from inlay.ops.inspect import tables as inspect_op
+
         return inspect_op.files_table(self._table._state())
 
     def partitions(self) -> pa.Table:
         """The partitions of this snapshot that have files."""
+        from inlay.ops.inspect import tables as inspect_op
+
         return inspect_op.partitions_table(self._table._state())
 
     def tombstones(self) -> pa.Table:
         """The delete markers of this snapshot, and what each still hits."""
+        from inlay.ops.inspect import tables as inspect_op
+
         return inspect_op.tombstones_table(self._table._state())
 
     def segments(self) -> pa.Table:
         """The metadata segments of this snapshot."""
-        tree = inspect_op.load_tree(self._table._ctx, self._table._unread())
-        return inspect_op.segments_table(tree)
+        from inlay.ops.inspect import tables as inspect_op
+
+        state = self._table._loaded.state if self._table._at is None else State(self._table._at)
+        return inspect_op.segments_table(inspect_op.load_tree(self._table._ctx, state))
 
     def ledger(self) -> pa.Table:
         """The events and requests that are remembered, and the last batch of each stream."""
+        from inlay.ops.inspect import tables as inspect_op
+
         return inspect_op.ledger_table(load_ledger(self._table._ctx, self._table._state()))
 
     def entries(self) -> tuple[tuple[DataFile, ...], tuple[Marker, ...]]:
@@ -77,10 +82,14 @@ class Inspect:
 
     def columns(self) -> pa.Table:
         """The columns of this snapshot and the fields within them: type, default, id, comment."""
+        from inlay.ops.inspect import tables as inspect_op
+
         return inspect_op.columns_table(self._table.snapshot.schema)
 
     def schemas(self) -> pa.Table:
         """What changed of the columns, and in which version, the oldest first."""
+        from inlay.ops.inspect import tables as inspect_op
+
         return inspect_op.schemas_table(self._table.snapshot.schemas)
 
     def properties(self) -> dict[str, str | None]:
@@ -94,18 +103,22 @@ class Inspect:
         loaded = self._table._loaded
         if loaded.transaction is None or not loaded.undecided:
             return None
-        open_ = loaded.transaction
-        tables = [participant.uri for participant in open_.participants]
-        times = {"began_us": open_.began_us, "deadline_us": open_.deadline_us}
-        return {"id": open_.id, **times, "tables": tables}
+        found = loaded.transaction
+        tables = [each.uri for each in found.participants]
+        times = {"began_us": found.began_us, "deadline_us": found.deadline_us}
+        return {"id": found.id, **times, "tables": tables}
 
     def refs(self) -> pa.Table:
         """Main, then all tags and branches, as of when this table was read."""
+        from inlay.ops.inspect import tables as inspect_op
+
         return inspect_op.refs_table(self._table._loaded.pointer)
 
     def history(self, *, limit: int = HISTORY_LIMIT) -> pa.Table:
         """The newest versions that can still be read, newest first; one GET each. What the columns of
         this and the tables below mean is in docs/INSPECTION.md, and in the metadata of their fields."""
+        from inlay.ops.inspect import history as history_op
+
         return history_op.history(self._table._ctx, self._table._loaded.pointer, limit=limit)
 
     def ref_records(self) -> list[dict[str, Any]]:
@@ -118,11 +131,15 @@ class Inspect:
 
     def snapshots(self) -> pa.Table:
         """Every version that can still be read, newest first, those held by a ref included."""
+        from inlay.ops.inspect import history as history_op
+
         return history_op.snapshots(self._table._ctx, self._table._loaded.pointer)
 
     def diff(self, since_version: int, to_version: int | None = None) -> pa.Table:
         """What happened after `since_version`, up to and with `to_version` (None: this one), summed up
         by operation; one GET for each version. `changes` has the rows."""
+        from inlay.ops.inspect import history as history_op
+
         since = arguments.whole_number(since_version, "since_version")
         to = self._table.version
         if to_version is not None:

@@ -17,7 +17,6 @@ from inlay.plan.change import Request
 from inlay.plan.erasure import LIFE_SECONDS
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.verify import MAX_VERSIONS
-from inlay.table import LazyModule
 
 if TYPE_CHECKING:
     from inlay.format.predicate import Predicate
@@ -34,17 +33,8 @@ if TYPE_CHECKING:
     from inlay.ops.publish.settle import Settled
     from inlay.ops.verify import repair as repair_op
     from inlay.ops.verify import table as verify_op
-    from inlay.ops.write import delete as delete_op
     from inlay.plan.surgery import Strategy
     from inlay.table import Table
-else:  # imported when they are first used
-    gc_op = LazyModule("inlay.ops.collect_garbage")
-    compact_op = LazyModule("inlay.ops.maintain.compact")
-    expire_op = LazyModule("inlay.ops.maintain.expire")
-    rewrite_op = LazyModule("inlay.ops.maintain.rewrite")
-    repair_op = LazyModule("inlay.ops.verify.repair")
-    verify_op = LazyModule("inlay.ops.verify.table")
-    delete_op = LazyModule("inlay.ops.write.delete")
 
 R = TypeVar("R")
 
@@ -85,6 +75,8 @@ class Maintain:
         Work that would read more than `max_bytes`, end after `deadline_seconds` or need more than
         `memory_bytes` is left, and counted in the result. `dry_run` plans and writes nothing.
         """
+        from inlay.ops.maintain import compact as compact_op
+
         return self._maintain(
             lambda ctx, base: compact_op.compact(
                 ctx,
@@ -116,6 +108,8 @@ class Maintain:
         after `deadline_seconds` or need more than `memory_bytes` is left, and counted in the result.
         `dry_run` plans and writes nothing. Raises `InvalidRequest`, `ConcurrentChange`.
         """
+        from inlay.ops.maintain import rewrite as rewrite_op
+
         predicate = None if where is None else self._table._condition(where).predicate
         return self._maintain(
             lambda ctx, base: rewrite_op.rewrite(
@@ -147,6 +141,8 @@ class Maintain:
         metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
         """Delete whole row groups of one data file (`t.inspect.files()` names them)."""
+        from inlay.ops.write import delete as delete_op
+
         groups = arguments.ordinals(ordinals)
         with self._table._writing("delete", make_note(message, metadata)) as write:
             request = Request.named(request_id, f"{file}:{list(groups)}")
@@ -165,6 +161,8 @@ class Maintain:
         """End time travel to versions superseded more than `days` ago, keeping the newest
         `min_versions` (by default the properties `history.days` and `history.min_versions`) and every
         version a tag or branch holds. `collect_garbage` then deletes their objects."""
+        from inlay.ops.maintain import expire as expire_op
+
         return self._maintain_all(
             lambda ctx, base: expire_op.expire(
                 ctx, base=base, days=days, min_versions=min_versions, dry_run=dry_run
@@ -196,6 +194,8 @@ class Maintain:
         `tables/<table>`; "": none), and `retention_days` states in receipts how
         long queues, logs and other places outside the table keep rows. `dry_run` only reports.
         """
+        from inlay.ops import collect_garbage as gc_op
+
         seconds = arguments.seconds(grace, "grace")
         return self._maintain_all(
             lambda ctx, base: gc_op.collect_garbage(
@@ -221,6 +221,8 @@ class Maintain:
         `depth` is "metadata", "footers" (also footers and marker objects) or "pages" (also every row).
         `max_versions` is how many archived versions are checked, newest first.
         """
+        from inlay.ops.verify import table as verify_op
+
         return verify_op.verify(
             replace(self._table._ctx, branch=None), depth=depth, max_versions=max_versions
         )
@@ -228,6 +230,8 @@ class Maintain:
     def repair(self, *, dry_run: bool = True) -> repair_op.Repaired:
         """Mend what can be mended safely; a dry run by default. `inlay.repair(uri)` is for a table that
         cannot be opened."""
+        from inlay.ops.verify import repair as repair_op
+
         result = repair_op.repair(replace(self._table._ctx, branch=None), dry_run=dry_run)
         if result.mends and not dry_run:
             self._table._move_on()
