@@ -46,6 +46,7 @@ from inlay.parse.syntax import (
     Negated,
     OneOf,
     Syntax,
+    children,
 )
 from inlay.parse.times import read_span, read_typed
 from inlay.parse.values import Values, written_of
@@ -569,30 +570,7 @@ def _check_depth(root: Syntax) -> None:
         node, depth = stack.pop()
         if depth > MAX_DEPTH:
             raise _too_deep(node)
-        stack.extend((child, depth + 1) for child in _children(node))
-
-
-def _children(node: Syntax) -> tuple[Syntax, ...]:
-    """The direct children, in the order of the text."""
-    match node:
-        case Calculation(_, left, right) | Compared(_, left, right) | Element(left, right):
-            return left, right
-        case Call(_, arguments):
-            return arguments
-        case Case(branches, otherwise):
-            return (*(part for branch in branches for part in branch), otherwise)
-        case Between(operand, low, high):
-            return operand, low, high
-        case OneOf(operand, items):
-            return operand, *items
-        case Matches(operand, pattern):
-            return operand, pattern
-        case Is(operand) | Negated(operand) | Cast(operand) | Member(operand):
-            return (operand,)
-        case Joined(_, parts):
-            return parts
-        case Name() | Given():
-            return ()
+        stack.extend((child, depth + 1) for child in children(node))
 
 
 def _too_deep(at: Placed) -> InvalidPredicate:

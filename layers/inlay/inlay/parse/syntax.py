@@ -6,7 +6,9 @@ later errors can point at it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 from inlay.format.binding import Written
 from inlay.format.schema import Primitive
@@ -165,3 +167,28 @@ Syntax = (
     | Joined
     | Negated
 )
+_Node = TypeVar("_Node", bound=Syntax)
+
+
+def children(node: Syntax) -> Iterator[Syntax]:
+    """The direct children of a node of any kind, in the order of the text."""
+    return _syntax_in(tuple(getattr(node, member.name) for member in fields(node)))
+
+
+def _syntax_in(member: Any) -> Iterator[Syntax]:
+    if isinstance(member, tuple):
+        for part in member:
+            yield from _syntax_in(part)
+    elif isinstance(member, Syntax):
+        yield member
+
+
+def rebuilt(node: _Node, change: Callable[[Syntax], Syntax]) -> _Node:
+    """The node with each of its direct children changed, in the order of the text."""
+
+    def within(member: Any) -> Any:
+        if isinstance(member, tuple):
+            return tuple(map(within, member))
+        return change(member) if isinstance(member, Syntax) else member
+
+    return replace(node, **{m.name: within(getattr(node, m.name)) for m in fields(node)})
