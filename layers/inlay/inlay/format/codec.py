@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from hashlib import blake2b
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, TypeVar, get_args
 
 from pyroaring import FrozenBitMap
 
@@ -63,7 +63,6 @@ from inlay.format.snapshot import (
     Ledger,
     PartitionField,
     PartitionSpec,
-    Phase,
     Ref,
     RefKind,
     SchemaObject,
@@ -368,13 +367,12 @@ _COMMIT_COUNTS = (
     "added_markers",
     "removed_markers",
 )
-_KEYS = frozenset(
-    (
-        *("table", "version", "commit", "schemas", "schema", "last_field_id", "specs", "spec"),
-        *("primary_key", "sort_by", "stats_columns", "properties", "refs", "files", "markers"),
-        *("ledger", "erasures", "boundary", "expired", "time_index", "totals"),
-        *("changed", "replaced", "schema_objects"),
-    )
+# The members of a snapshot, in their order.
+_SNAPSHOT = (
+    *("table", "version", "commit", "schemas", "schema", "last_field_id", "specs", "spec"),
+    *("primary_key", "sort_by", "stats_columns", "properties", "refs", "files", "markers"),
+    *("ledger", "erasures", "boundary", "expired", "time_index", "totals"),
+    *("changed", "replaced", "schema_objects"),
 )
 
 
@@ -382,24 +380,17 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     types = Types(snapshot.schemas)
     apart = snapshot.separate_schemas
     body: dict[str, Any] = {
+        **_content_to_json(snapshot, types),
         "table": snapshot.table_id,
-        "version": snapshot.version,
         "commit": _commit_to_json(snapshot.commit),
         "schemas": [schema_to_json(s) for s in snapshot.schemas if s.id not in apart],
-        "schema": snapshot.schema_id,
         "last_field_id": snapshot.last_field_id,
         "specs": [
             {"id": spec.id, "fields": [[f.source, f.transform, f.name] for f in spec.fields]}
             for spec in snapshot.specs
         ],
-        "spec": snapshot.spec_id,
-        "primary_key": list(snapshot.primary_key),
-        "sort_by": list(snapshot.sort_by),
-        "stats_columns": list(snapshot.stats_columns),
         "properties": dict(sorted(snapshot.properties.items())),
         "refs": {name: _ref_to_json(ref) for name, ref in sorted(snapshot.refs.items())},
-        "files": _tier_to_json(snapshot.files, partial(file_to_json, types=types), types),
-        "markers": _tier_to_json(snapshot.markers, partial(marker_to_json, types=types), types),
         "ledger": {
             **_tier_to_json(snapshot.ledger.records, record_to_json, types),
             "horizon_us": snapshot.ledger.horizon_us,
@@ -409,13 +400,11 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         "boundary": [snapshot.boundary.version, snapshot.boundary.time_us],
         "expired": [[e.through, e.time_us] for e in snapshot.expired],
         "time_index": [list(point) for point in snapshot.time_index],
-        "totals": _totals_to_json(snapshot.totals),
-        "changed": snapshot.changed,
-        "replaced": snapshot.replaced,
     }
     if snapshot.schema_objects:
         body["schema_objects"] = [[o.id, o.size, list(o.ids)] for o in snapshot.schema_objects]
-    return encode_frame("snapshot", body, version=version_of(snapshot.schemas))
+    in_order = {name: body[name] for name in _SNAPSHOT if name in body}
+    return encode_frame("snapshot", in_order, version=version_of(snapshot.schemas))
 
 
 def no_separate_schemas(stored: SchemaObject) -> tuple[Schema, ...]:
@@ -432,7 +421,7 @@ def decode_snapshot(
 ) -> Snapshot:
     """`apart` loads the schemas that the snapshot does not carry itself. `before` is an earlier one of the
     same table: what has not changed since is taken from it."""
-    body = decode_frame("snapshot", data, key=key, parts=_KEYS, version=PARTITION_VALUES)
+    body = decode_frame("snapshot", data, key=key, parts=_SNAPSHOT, version=PARTITION_VALUES)
     objects = guarded(key, lambda: _schema_objects(body.get("schema_objects", ())))
     # Outside the guard: damage in such an object is not damage in this one.
     others = [schema for stored in objects for schema in apart(stored)]
@@ -511,7 +500,17 @@ def _snapshot_from_json(
 
 def encode_head(content: Content, types: Types) -> bytes:
     """The content of a ref, encoded as the immutable object that its head refers to."""
-    body = {
+    return encode_frame("head", _content_to_json(content, types))
+
+
+def decode_head(data: bytes, *, key: str, types: Types) -> Content:
+    body = decode_frame("head", data, key=key)
+    return guarded(key, lambda: _content_from_json(body, types, {}))
+
+
+def _content_to_json(content: Content | Snapshot, types: Types) -> dict[str, Any]:
+    totals = content.totals
+    return {
         "version": content.version,
         "schema": content.schema_id,
         "spec": content.spec_id,
@@ -520,16 +519,10 @@ def encode_head(content: Content, types: Types) -> bytes:
         "stats_columns": list(content.stats_columns),
         "files": _tier_to_json(content.files, partial(file_to_json, types=types), types),
         "markers": _tier_to_json(content.markers, partial(marker_to_json, types=types), types),
-        "totals": _totals_to_json(content.totals),
+        "totals": [totals.files, totals.rows, totals.bytes, totals.markers],
         "changed": content.changed,
         "replaced": content.replaced,
     }
-    return encode_frame("head", body)
-
-
-def decode_head(data: bytes, *, key: str, types: Types) -> Content:
-    body = decode_frame("head", data, key=key)
-    return guarded(key, lambda: _content_from_json(body, types, {}))
 
 
 def _content_from_json(
@@ -551,10 +544,6 @@ def _content_from_json(
         changed=as_count(body["changed"]),
         replaced=as_count(body["replaced"]),
     )
-
-
-def _totals_to_json(totals: Totals) -> list[int]:
-    return [totals.files, totals.rows, totals.bytes, totals.markers]
 
 
 def _tier_to_json(tier: Tier[T], entry: Callable[[T], Any], types: Types) -> dict[str, Any]:
@@ -649,38 +638,30 @@ def _commit_from_json(body: dict[str, Any]) -> Commit:
     )
 
 
+# The members of an erasure, and how each is checked.
+_ERASURE: Mapping[str, Callable[[Any], Any]] = {
+    "id": as_text,
+    "predicate": partial(optional, predicate_from_json),
+    "text": as_text,
+    "phase": as_text,
+    "opened_version": as_count,
+    "opened_us": as_count,
+    "swept_us": partial(optional, as_count),
+    "objects": as_count,
+    "rows": as_count,
+    "deleted": as_count,
+    "digest": partial(optional, as_text),
+    "phase_version": as_count,
+}
+
+
 def _erasure_to_json(erasure: Erasure) -> dict[str, Any]:
-    return {
-        "id": erasure.id,
-        "predicate": optional(predicate_to_json, erasure.predicate),
-        "text": erasure.text,
-        "phase": erasure.phase,
-        "opened_version": erasure.opened_version,
-        "opened_us": erasure.opened_us,
-        "swept_us": erasure.swept_us,
-        "objects": erasure.objects,
-        "rows": erasure.rows,
-        "deleted": erasure.deleted,
-        "digest": erasure.digest,
-        "phase_version": erasure.phase_version,
-    }
+    members = {name: getattr(erasure, name) for name in _ERASURE}
+    return {**members, "predicate": optional(predicate_to_json, erasure.predicate)}
 
 
 def _erasure_from_json(body: dict[str, Any]) -> Erasure:
-    return Erasure(
-        id=as_text(body["id"]),
-        predicate=optional(predicate_from_json, body["predicate"]),
-        text=as_text(body["text"]),
-        phase=cast(Phase, as_text(body["phase"])),
-        opened_version=as_count(body["opened_version"]),
-        opened_us=as_count(body["opened_us"]),
-        swept_us=optional(as_count, body["swept_us"]),
-        objects=as_count(body["objects"]),
-        rows=as_count(body["rows"]),
-        deleted=as_count(body["deleted"]),
-        digest=optional(as_text, body["digest"]),
-        phase_version=as_count(body["phase_version"]),
-    )
+    return Erasure(**{name: read(body[name]) for name, read in _ERASURE.items()})
 
 
 def _ref_to_json(ref: Ref) -> dict[str, Any]:
