@@ -292,27 +292,25 @@ def check_properties(values: Mapping[str, Any]) -> dict[str, str]:
                     f"unknown property {name!r}",
                     next_step=f"Known ones: {', '.join(sorted(PROPERTIES))}",
                 )
-        elif known.choices and text not in known.choices:
-            raise InvalidRequest(
-                f"property {name} cannot be {text!r}",
-                next_step=f"It takes one of: {', '.join(known.choices)}",
-            )
-        elif known.minimum is not None and not (
-            text.isascii()
-            and text.isdigit()
-            and known.minimum <= int(text) <= (known.maximum or int(text))
-        ):
-            most = "" if known.maximum is None else f" to {known.maximum}"
-            raise InvalidRequest(
-                f"property {name} cannot be {text!r}",
-                next_step=f"It takes a whole number from {known.minimum}{most}",
-            )
-        elif known.fault is not None and (takes := known.fault(text)) is not None:
+        elif (takes := _fault(known, text)) is not None:
             raise InvalidRequest(
                 f"property {name} cannot be {text[:80]!r}", next_step=f"It takes {takes}"
             )
         texts[name] = text
     return texts
+
+
+def _fault(known: Property, text: str) -> str | None:
+    """What the property takes, where it does not take a text."""
+    if known.choices:
+        return None if text in known.choices else f"one of: {', '.join(known.choices)}"
+    if known.minimum is not None:
+        is_number = text.isascii() and text.isdigit()
+        if is_number and known.minimum <= int(text) <= (known.maximum or int(text)):
+            return None
+        most = "" if known.maximum is None else f" to {known.maximum}"
+        return f"a whole number from {known.minimum}{most}"
+    return None if known.fault is None else known.fault(text)
 
 
 def check_named_columns(values: Mapping[str, str | None], schema: Schema) -> None:
