@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inlay.parquet.arrow.types import to_array, to_scalar
+from inlay.parquet.arrow.types import pairs_of, to_array, to_scalar
 
 # As much as the writer holds. Far below what 32 bits address, so that a piece may grow on the way.
 PIECE_BYTES = 256 * 1024 * 1024
@@ -168,9 +168,7 @@ def _elements(array: pa.Array) -> pa.Array:
 
 
 def _as_list(array: pa.Array) -> pa.Array:
-    if pa.types.is_map(array.type):
-        return array.view(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
-    return array
+    return pairs_of(array) if pa.types.is_map(array.type) else array
 
 
 def _has_lists(kind: pa.DataType) -> bool:

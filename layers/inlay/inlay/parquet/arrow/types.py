@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from array import array as packed
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime, time
 from decimal import Decimal
 from types import NoneType
@@ -323,13 +323,23 @@ def storage_type(arrow: pa.DataType) -> pa.DataType:
     if isinstance(arrow, pa.BaseExtensionType):
         return storage_type(arrow.storage_type)
     views = pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow)
-    nested = is_list(arrow) or pa.types.is_struct(arrow) or pa.types.is_map(arrow)
-    if views or not nested:
-        return arrow
-    fields = [arrow.field(n) for n in range(arrow.num_fields)]
+    return arrow if views else with_inner(arrow, storage_type)
+
+
+def inner_fields(arrow: pa.DataType) -> list[pa.Field]:
+    """What is directly within a struct, list or map, in the order of `fields_within`; else nothing."""
     if pa.types.is_map(arrow):
-        fields = [arrow.key_field, arrow.item_field]
-    inner = [storage_type(field.type) for field in fields]
+        return [arrow.key_field, arrow.item_field]
+    if not (pa.types.is_struct(arrow) or is_list(arrow)):
+        return []
+    return [arrow.field(n) for n in range(arrow.num_fields)]
+
+
+def with_inner(arrow: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type with those directly within it changed, lists then without views; the very same object where
+    nothing changes."""
+    fields = inner_fields(arrow)
+    inner = [change(field.type) for field in fields]
     if all(
         new is field.type or new == field.type for new, field in zip(inner, fields, strict=True)
     ):
@@ -338,10 +348,58 @@ def storage_type(arrow: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(arrow):
         return pa.struct(fields)
     if pa.types.is_map(arrow):
-        return pa.map_(fields[0], fields[1], keys_sorted=arrow.keys_sorted)
+        return pa.map_(*fields, keys_sorted=arrow.keys_sorted)
     if pa.types.is_fixed_size_list(arrow):
         return pa.list_(fields[0], arrow.list_size)
     return pa.large_list(fields[0]) if pa.types.is_large_list(arrow) else pa.list_(fields[0])
+
+
+def nested_as(
+    array: pa.Array, target: pa.DataType, convert: Callable[[pa.Array, int], pa.Array]
+) -> pa.Array:
+    """A struct, list or map in another type of the same shape. `convert` is given what is within, by its
+    place in `inner_fields`. Raises pa.ArrowException for a list of another length than `target` has."""
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(target):
+        children = [convert(child, n) for n, child in enumerate(array.flatten())]
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+    if pa.types.is_map(target):
+        pairs = pairs_of(array)
+        keys, items = (convert(side, n) for n, side in enumerate(pairs.flatten().flatten()))
+        ends = list_offsets(pairs).cast(pa.int32())
+        return pa.MapArray.from_arrays(ends, keys, items, target, mask=mask)
+    if pa.types.is_fixed_size_list(target):
+        values = convert(_in_slots(array, target.list_size), 0)
+        return pa.FixedSizeListArray.from_arrays(values, type=target, mask=mask)
+    values, offsets = convert(array.flatten(), 0), list_offsets(array)
+    if pa.types.is_large_list(target):
+        return pa.LargeListArray.from_arrays(offsets, values, target, mask=mask)
+    narrow = offsets.cast(pa.int32())
+    if pa.types.is_list(target):
+        return pa.ListArray.from_arrays(narrow, values, target, mask=mask)
+    wide = pa.types.is_large_list_view(target)
+    made = pa.LargeListViewArray if wide else pa.ListViewArray
+    starts = (offsets if wide else narrow).slice(0, len(array))
+    sizes = pc.list_value_length(array).fill_null(0).cast(starts.type)
+    return made.from_arrays(starts, sizes, values, target, mask=array.is_null())
+
+
+def pairs_of(array: pa.MapArray) -> pa.ListArray:
+    """A map as a list of structs, which Arrow can access: the same bytes."""
+    return array.view(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+
+
+def _in_slots(array: pa.Array, size: int) -> pa.Array:
+    """The elements of lists that all have `size`, with as many nulls for each null list."""
+    if not pc.all(pc.equal(pc.list_value_length(array), size), min_count=0).as_py():
+        raise pa.ArrowInvalid("a list has another length")
+    values = array.flatten()
+    if not array.null_count:
+        return values
+    valid = array.is_valid()
+    place = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
+    dense = pa.FixedSizeListArray.from_arrays(values, size)
+    return dense.take(pc.if_else(valid, place, to_scalar(None, pa.int64()))).values
 
 
 def as_stored(array: pa.Array) -> pa.Array:
