@@ -5,10 +5,7 @@ Promise: `decode(encode(x)) == x`, equal values give equal bytes, and anything t
 docs/FORMAT.md describes raises `CorruptTable` or `NewerFormat` naming the object. The pointer is an
 object with names, for people.
 
-A frame is one line of JSON that ends in the digest of everything before it; one that was cut short or
-edited is refused as a whole. Frames over `PLAIN_MAX_BYTES` are gzip-compressed as a whole; readers
-recognise them by the first two bytes, and `zcat -f` prints both kinds. Encoding is deterministic: equal
-values give equal bytes (docs/FORMAT.md, "Frames").
+docs/FORMAT.md, section 4, has the frame; one that was cut short or edited is refused as a whole.
 
 Schemas are exact in both directions. A schema that could make a reader confuse columns (a duplicate id or
 name), or with parts this library does not know, is refused: reading on would give wrong rows.

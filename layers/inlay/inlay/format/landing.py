@@ -2,19 +2,8 @@
 
 Promise: ingestion, the hourly sweep, erasures, `inlay landing` and the documentation follow this rule.
 By its name and size an object is `temporary`, a `marker`, or to be read; then by its first and last
-bytes it is `data`, `foreign` or `damaged`. Ingestion never takes anything but data, so only data can
-keep an erasure waiting.
-
-========== ========================================================== ================================
-kind       means                                                      ingestion
-========== ========================================================== ================================
-data       Parquet; CSV and JSON where the table takes them            its rows come into the table
-           (property `ingest.formats`)
-temporary  its producer will rename, copy or delete it                ignores it; so does the sweep
-marker     holds no rows: it says that, where or how one wrote        ignores it; so does the sweep
-foreign    rows or metadata in a format that is not ingested          a dead letter, with the reason
-damaged    meant as data, and no rows can be read from it             a dead letter, with the reason
-========== ========================================================== ================================
+bytes it is `data`, `foreign` or `damaged`; docs/LANDING.md has what each means. Ingestion never takes
+anything but data, so only data can keep an erasure waiting.
 
 The conventions are data: docs/LANDING.md lists them with examples, which tests hold to them.
 """

@@ -13,7 +13,7 @@ have: NULL in each row. A child of a NULL struct is NULL.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import assert_never
 
 import pyarrow as pa
@@ -82,6 +82,7 @@ def selected(predicate: Predicate, batch: pa.RecordBatch, columns: Columns) -> p
 
 def evaluate(predicate: Predicate, batch: pa.RecordBatch, columns: Columns) -> pa.BooleanArray:
     """TRUE, FALSE or null for each row."""
+    judge: Callable[[pa.Array], pa.Array]
     match predicate:
         case And(parts) | Or(parts):
             is_and = isinstance(predicate, And)
@@ -99,24 +100,19 @@ def evaluate(predicate: Predicate, batch: pa.RecordBatch, columns: Columns) -> p
         case IsNull(field_id):
             array = _column(field_id, batch, columns)
             return _constant(True, batch.num_rows) if array is None else array.is_null()
-        case Comparison(field_id, _, literal):
-            kind = literal.type
+        case Comparison(field_id, op, literal):
+            kind, judge = literal.type, partial(_compare, op=op, literal=literal)
         case In(field_id, kind, _):
-            pass
-        case Like(field_id, _):
-            kind = _STRING
+            judge = partial(_in, node=predicate)
+        case Like(field_id, pattern):
+            kind, judge = _STRING, partial(like, pattern=pattern)
         case _:
             assert_never(predicate)
     held = comparable(_column(field_id, batch, columns), kind)
     if held is None:
         return _constant(None, batch.num_rows)
     values, indices = held
-    if isinstance(predicate, Comparison):
-        hit = _compare(values, predicate.op, predicate.literal)
-    elif isinstance(predicate, In):
-        hit = _in(values, predicate)
-    else:
-        hit = like(values, predicate.pattern)
+    hit = judge(values)
     return hit if indices is None else hit.take(indices)
 
 
