@@ -307,7 +307,7 @@ def without_view(kind: pa.DataType) -> pa.DataType:
         return pa.large_string()
     if pa.types.is_binary_view(kind):
         return pa.large_binary()
-    plain = with_inner(kind, without_view)
+    plain = with_inner(kind, lambda field: field.with_type(without_view(field.type)))
     if plain is kind or not is_list(kind) or pa.types.is_fixed_size_list(kind):
         return plain
     return pa.large_list(plain.value_field)

@@ -323,7 +323,9 @@ def storage_type(arrow: pa.DataType) -> pa.DataType:
     if isinstance(arrow, pa.BaseExtensionType):
         return storage_type(arrow.storage_type)
     views = pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow)
-    return arrow if views else with_inner(arrow, storage_type)
+    if views:
+        return arrow
+    return with_inner(arrow, lambda field: field.with_type(storage_type(field.type)))
 
 
 def inner_fields(arrow: pa.DataType) -> list[pa.Field]:
@@ -335,23 +337,28 @@ def inner_fields(arrow: pa.DataType) -> list[pa.Field]:
     return [arrow.field(n) for n in range(arrow.num_fields)]
 
 
-def with_inner(arrow: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """The type with those directly within it changed, lists then without views; the very same object where
-    nothing changes."""
-    fields = inner_fields(arrow)
-    inner = [change(field.type) for field in fields]
-    if all(
-        new is field.type or new == field.type for new, field in zip(inner, fields, strict=True)
-    ):
+# By the kind of list, how it is made of its field of elements.
+_LISTS: dict[type[pa.DataType], Callable[[pa.Field], pa.DataType]] = {
+    pa.ListType: pa.list_,
+    pa.LargeListType: pa.large_list,
+    pa.ListViewType: pa.list_view,
+    pa.LargeListViewType: pa.large_list_view,
+}
+
+
+def with_inner(arrow: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
+    """The type with the fields directly within it changed; the very same object where nothing changes."""
+    before = inner_fields(arrow)
+    fields = [change(field) for field in before]
+    if all(new.equals(old, check_metadata=True) for new, old in zip(fields, before, strict=True)):
         return arrow
-    fields = [field.with_type(new) for field, new in zip(fields, inner, strict=True)]
     if pa.types.is_struct(arrow):
         return pa.struct(fields)
     if pa.types.is_map(arrow):
         return pa.map_(*fields, keys_sorted=arrow.keys_sorted)
     if pa.types.is_fixed_size_list(arrow):
         return pa.list_(fields[0], arrow.list_size)
-    return pa.large_list(fields[0]) if pa.types.is_large_list(arrow) else pa.list_(fields[0])
+    return _LISTS[type(arrow)](fields[0])
 
 
 def nested_as(
