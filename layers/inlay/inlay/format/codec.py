@@ -419,7 +419,13 @@ def decode_snapshot(
     """`apart` loads the schemas that the snapshot does not carry itself. `before` is an earlier one of the
     same table: what has not changed since is taken from it."""
     body = decode_frame("snapshot", data, key=key, parts=_SNAPSHOT, version=PARTITION_VALUES)
-    objects = guarded(key, lambda: _schema_objects(body.get("schema_objects", ())))
+    objects = guarded(
+        key,
+        lambda: tuple(
+            SchemaObject(as_text(i), as_count(size), tuple(map(as_count, ids)))
+            for i, size, ids in body.get("schema_objects", ())
+        ),
+    )
     # Outside the guard: damage in such an object is not damage in this one.
     others = [schema for stored in objects for schema in apart(stored)]
     return guarded(key, lambda: _snapshot_from_json(body, objects, others, before))
@@ -438,13 +444,6 @@ def decode_schemas(data: bytes, stored: SchemaObject, *, key: str) -> tuple[Sche
     if tuple(s.id for s in schemas) != stored.ids or len(data) != stored.size:
         raise CorruptTable(f"{key} holds other schemas than the snapshot states", key=key)
     return schemas
-
-
-def _schema_objects(bodies: Any) -> tuple[SchemaObject, ...]:
-    return tuple(
-        SchemaObject(as_text(i), as_count(size), tuple(as_count(n) for n in ids))
-        for i, size, ids in bodies
-    )
 
 
 def _snapshot_from_json(
@@ -530,9 +529,9 @@ def _content_from_json(
         version=as_count(body["version"]),
         schema_id=as_count(body["schema"]),
         spec_id=as_count(body["spec"]),
-        primary_key=tuple(as_count(i) for i in body["primary_key"]),
-        sort_by=tuple(as_count(i) for i in body["sort_by"]),
-        stats_columns=tuple(as_count(i) for i in body["stats_columns"]),
+        primary_key=tuple(map(as_count, body["primary_key"])),
+        sort_by=tuple(map(as_count, body["sort_by"])),
+        stats_columns=tuple(map(as_count, body["stats_columns"])),
         files=_tier_from_json(
             body["files"], partial(file_from_json, types=types, known=known), types
         ),

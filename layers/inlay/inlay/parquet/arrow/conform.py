@@ -102,8 +102,9 @@ def _known_by_name(
 ) -> dict[str, pa.Field]:
     by_name = {field.name: field for field in given}
     if len(by_name) < len(given):
+        within = f" within {'.'.join(path)!r}" if path else ""
         raise SchemaMismatch(
-            f"the data has two columns of the same name{_within(path)}",
+            f"the data has two columns of the same name{within}",
             next_step="Rename one of them",
         )
     unknown = sorted(by_name.keys() - {field.name for field in fields})
@@ -184,10 +185,6 @@ def _check_leaf(
         if len(bounds) < 2:
             raise _mismatch(path, arrow, field)
         yield field.id
-
-
-def _within(path: Path) -> str:
-    return f" within {'.'.join(path)!r}" if path else ""
 
 
 def _missing(path: Path) -> SchemaMismatch:

@@ -176,17 +176,14 @@ def _compare(values: pa.Array, op: Operator, literal: Literal) -> pa.Array:
     try:
         scalar = scalar.cast(values.type)
     except pa.ArrowInvalid:
-        return _compare_beyond(values, op, isinstance(literal.value, int) and literal.value > 0)
+        # A timestamp out of range of the column's finer unit, above or below every value.
+        is_above = isinstance(literal.value, int) and literal.value > 0
+        result = op == "!=" or op in (("<", "<=") if is_above else (">", ">="))
+        return _for_values(values, to_scalar(result, pa.bool_()))
     flags = COMPARE[op](values, scalar)
     if literal.type.is_float and op in (">", ">="):
         return pc.or_kleene(flags, pc.is_nan(values))
     return flags
-
-
-def _compare_beyond(values: pa.Array, op: str, above: bool) -> pa.Array:
-    """A timestamp out of range of the column's finer unit, above or below every value."""
-    result = op == "!=" or (op in ("<", "<=") if above else op in (">", ">="))
-    return _for_values(values, to_scalar(result, pa.bool_()))
 
 
 def _for_values(values: pa.Array, result: pa.Array | pa.Scalar) -> pa.Array:

@@ -55,7 +55,8 @@ def pieces(batch: pa.RecordBatch, *, row_bytes: int = 0) -> Iterator[pa.RecordBa
 
 def _cuts(sizes: _RowBytes, rows: int) -> Iterator[tuple[int, int]]:
     """(start, end) of pieces of rows of these sizes."""
-    ends = _numbers(_ends(sizes, rows))
+    sums = _ends(sizes, rows)
+    ends = memoryview(sums.buffers()[1]).cast("q")[sums.offset : sums.offset + len(sums)]
     start = 0
     while start < rows:
         end = max(start + 1, bisect_right(ends, ends[start] + PIECE_BYTES, start) - 1)
@@ -93,7 +94,8 @@ def bytes_at_most(array: pa.Array) -> int:
     if isinstance(array, pa.ExtensionArray):
         return bytes_at_most(array.storage)
     if pa.types.is_dictionary(kind):
-        return rows * _largest(array.dictionary)
+        sizes = bytes_of_rows(array.dictionary)
+        return rows * (sizes if isinstance(sizes, int) else int(pc.max(sizes).as_py() or 0))
     if pa.types.is_struct(kind):
         return sum(bytes_at_most(array.field(at)) for at in range(kind.num_fields))
     if pa.types.is_fixed_size_list(kind):
@@ -177,12 +179,6 @@ def _has_lists(kind: pa.DataType) -> bool:
     return bool(is_views or is_lists or pa.types.is_fixed_size_list(kind))
 
 
-def _largest(values: pa.Array) -> int:
-    """The most bytes of one row."""
-    sizes = bytes_of_rows(values)
-    return sizes if isinstance(sizes, int) else int(pc.max(sizes).as_py() or 0)
-
-
 def _is_text(kind: pa.DataType) -> bool:
     narrow_ = pa.types.is_string(kind) or pa.types.is_binary(kind)
     return bool(narrow_ or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
@@ -216,10 +212,6 @@ def _ends(sizes: _RowBytes, rows: int) -> pa.Int64Array:
     if isinstance(sizes, int):
         sizes = pa.repeat(to_scalar(sizes, pa.int64()), rows)
     return pa.concat_arrays([to_array([0], pa.int64()), pc.cumulative_sum(sizes)])
-
-
-def _numbers(array: pa.Int64Array) -> memoryview:
-    return memoryview(array.buffers()[1]).cast("q")[array.offset : array.offset + len(array)]
 
 
 def _offsets(array: pa.Array) -> pa.Array:
