@@ -257,12 +257,12 @@ def data_in(name: str, value: str) -> str:
 
 def _runs(ids: list[int]) -> Iterator[str]:
     first = last = ids[0]
-    for each in [*ids[1:], -1]:
-        if each == last + 1:
-            last = each
+    for field_id in [*ids[1:], -1]:
+        if field_id == last + 1:
+            last = field_id
             continue
         yield f"{first}" if first == last else f"{first}-{last}"
-        first = last = each
+        first = last = field_id
 
 
 def check_properties(values: Mapping[str, Any]) -> dict[str, str]:

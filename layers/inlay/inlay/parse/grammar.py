@@ -652,7 +652,7 @@ def _near(name: Name, schema: Schema, or_text: bool) -> str:
     paths = {".".join(path).casefold(): path for path, _ in schema.walk()}
     near = get_close_matches(spelled(name).casefold()[:80], paths, n=3, cutoff=0.6)
     if near:
-        return f"Did you mean {' or '.join(quote_path(paths[found]) for found in near)}?"
+        return f"Did you mean {' or '.join(quote_path(paths[close]) for close in near)}?"
     names = schema.names
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     quotes = "; a text is in single quotes" if or_text else ""

@@ -198,16 +198,14 @@ def _exported_metadata(field: pa.Field) -> dict[bytes, bytes]:
 
     def number() -> int:
         nonlocal at
-        found = int.from_bytes(ctypes.string_at(at, 4), sys.byteorder)
         at += 4
-        return found
+        return int.from_bytes(ctypes.string_at(at - 4, 4), sys.byteorder)
 
     def text() -> bytes:
         nonlocal at
         size = number()
-        found = ctypes.string_at(at, size)
         at += size
-        return found
+        return ctypes.string_at(at - size, size)
 
     return {text(): text() for _ in range(number())}
 

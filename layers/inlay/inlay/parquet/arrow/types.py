@@ -151,8 +151,8 @@ def _unscaled(value: Any, kind: pa.Decimal128Type) -> int:
 
 def _variable(encoded: list[bytes]) -> list[pa.Buffer]:
     offsets, end = packed("i", [0]), 0
-    for each in encoded:
-        end += len(each)
+    for text in encoded:
+        end += len(text)
         if end > _OFFSETS_END:
             raise OverflowError
         offsets.append(end)
@@ -161,11 +161,11 @@ def _variable(encoded: list[bytes]) -> list[pa.Buffer]:
 
 def _bits(flags: list[bool]) -> pa.Buffer:
     """Bit i of the buffer is `flags[i]`, least significant bit first."""
-    found = bytearray((len(flags) + 7) // 8)
+    octets = bytearray((len(flags) + 7) // 8)
     for i, flag in enumerate(flags):
         if flag:
-            found[i >> 3] |= 1 << (i & 7)
-    return pa.py_buffer(bytes(found))
+            octets[i >> 3] |= 1 << (i & 7)
+    return pa.py_buffer(bytes(octets))
 
 
 COMMENT = b"comment"  # of a column, in Arrow's metadata of its field
@@ -300,10 +300,10 @@ def _type_from_arrow(arrow: pa.DataType, path: tuple[str, ...], ids: Iterator[in
         )
     if pa.types.is_float16(arrow):
         return Primitive("float")  # it holds every half; `declared` restores the type
-    found = primitive_from_arrow(arrow)
-    if found is None:
+    kind = primitive_from_arrow(arrow)
+    if kind is None:
         raise unsupported(arrow, path)
-    return found
+    return kind
 
 
 def plain_type(arrow: pa.DataType) -> pa.DataType:
@@ -553,8 +553,8 @@ def to_physical(value: pa.Scalar | Any, kind: Primitive) -> Value | None:
             return None
         if kind.is_temporal:
             return physical(kind, _temporal(value, kind))
-        found = value.as_py() if isinstance(value, pa.Scalar) else value
-        return physical(kind, _plain(found, kind))
+        plain = value.as_py() if isinstance(value, pa.Scalar) else value
+        return physical(kind, _plain(plain, kind))
     except (pa.ArrowException, ArithmeticError, ValueError, TypeError):
         raise InvalidRequest(
             f"{a_type(value)} cannot be read as type {kind} without loss"

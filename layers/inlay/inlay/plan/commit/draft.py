@@ -392,7 +392,7 @@ class Draft:
     def _late(self) -> tuple[Marker, ...]:
         """Markers for files made from objects that are older than an open erasure: their rows existed when
         it was opened, and would become visible again with the sequence of this commit."""
-        made = [each for u in self.change.of(AddFiles) for each in u.sources_us.items()]
+        made = [source for u in self.change.of(AddFiles) for source in u.sources_us.items()]
         return tuple(
             Marker(id=f"{e.id}:{key}", body=Where(e.predicate), file=key, erasure=e.id)
             for key, made_us in made
@@ -403,7 +403,7 @@ class Draft:
     def _counted(self) -> tuple[Erasure, ...]:
         """The erasures of the base, with the units' counts added."""
         by_id = {erasure.id: erasure for erasure in self.base.erasures}
-        for name, objects, rows in (each for unit in self.units for each in unit.erased):
+        for name, objects, rows in (gone for unit in self.units for gone in unit.erased):
             if name in by_id:
                 before = by_id[name]
                 objects, rows = before.objects + objects, before.rows + rows
