@@ -173,7 +173,6 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
         {
             "format/binding.py",
             "plan/pruning/prune.py",
-            "parquet/arrow/calculate.py",
             "parquet/arrow/evaluate.py",
             "parse/where.py",
         },

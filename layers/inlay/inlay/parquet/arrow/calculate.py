@@ -27,7 +27,15 @@ from inlay.format.expression import Apply, Column, Constant, Expression, Test, l
 from inlay.format.predicate import Operator
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Type
 from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT
-from inlay.parquet.arrow.evaluate import COMPARE, Columns, column_at, columns_of, evaluate, like
+from inlay.parquet.arrow.evaluate import (
+    COMPARE,
+    Columns,
+    column_at,
+    columns_of,
+    compare_floats,
+    evaluate,
+    like,
+)
 from inlay.parquet.arrow.pieces import halved, narrow, repeated
 from inlay.parquet.arrow.types import (
     arrow_primitive,
@@ -382,7 +390,7 @@ def _compared(node: Apply, values: list[pa.Array]) -> pa.Array:
         return pa.nulls(len(left), pa.bool_())
     kernel = COMPARE[node.function]
     if pa.types.is_floating(left.type) or pa.types.is_floating(right.type):
-        return _with_nan(cast(Operator, node.function), _doubles(left), _doubles(right))
+        return compare_floats(cast(Operator, node.function), _doubles(left), _doubles(right))
     if _is_exact(left) and _is_exact(right):
         same = left.type == right.type or all(
             pa.types.is_signed_integer(side.type) for side in values
@@ -397,24 +405,6 @@ def _compared(node: Apply, values: list[pa.Array]) -> pa.Array:
 
 def _is_exact(array: pa.Array) -> bool:
     return bool(pa.types.is_integer(array.type) or pa.types.is_decimal(array.type))
-
-
-def _with_nan(op: Operator, left: pa.Array, right: pa.Array) -> pa.Array:
-    compared = COMPARE[op](left, right)  # of NaN only != is TRUE
-    one, other = pc.is_nan(left), pc.is_nan(right)
-    match op:
-        case "=":
-            return pc.or_(compared, pc.and_(one, other))
-        case "!=":
-            return pc.and_(compared, pc.invert(pc.and_(one, other)))
-        case "<":
-            return pc.or_(compared, pc.and_(other, pc.invert(one)))
-        case "<=":
-            return pc.or_(compared, other)
-        case ">":
-            return pc.or_(compared, pc.and_(one, pc.invert(other)))
-        case ">=":
-            return pc.or_(compared, one)
 
 
 def _same_unit(*arrays: pa.Array) -> list[pa.Array]:

@@ -171,7 +171,7 @@ def comparable(array: pa.Array | None, kind: Primitive) -> tuple[pa.Array, pa.Ar
 
 def _compare(values: pa.Array, op: Operator, literal: Literal) -> pa.Array:
     if is_nan(literal.value):
-        return _compare_with_nan(values, op)
+        return compare_floats(op, values, to_scalar(literal.value, values.type))
     scalar = to_scalar(literal.value, arrow_primitive(literal.type))
     try:
         scalar = scalar.cast(values.type)
@@ -191,15 +191,23 @@ def _for_values(values: pa.Array, result: pa.Array | pa.Scalar) -> pa.Array:
     return pc.if_else(values.is_valid(), result, to_scalar(None, pa.bool_()))
 
 
-def _compare_with_nan(values: pa.Array, op: Operator) -> pa.Array:
-    nan = pc.is_nan(values)
+def compare_floats(op: Operator, left: pa.Array, right: pa.Array | pa.Scalar) -> pa.Array:
+    """With NaN equal to itself and above every number."""
+    compared = COMPARE[op](left, right)  # of NaN only != is TRUE
+    one, other = pc.is_nan(left), pc.is_nan(right)
     match op:
-        case "=" | ">=":
-            return nan
-        case "!=" | "<":
-            return pc.invert(nan)
-        case "<=" | ">":
-            return _for_values(values, to_scalar(op == "<=", pa.bool_()))
+        case "=":
+            return pc.or_(compared, pc.and_(one, other))
+        case "!=":
+            return pc.and_(compared, pc.invert(pc.and_(one, other)))
+        case "<":
+            return pc.or_(compared, pc.and_(other, pc.invert(one)))
+        case "<=":
+            return pc.or_(compared, other)
+        case ">":
+            return pc.or_(compared, pc.and_(one, pc.invert(other)))
+        case ">=":
+            return pc.or_(compared, one)
 
 
 def _in(values: pa.Array, node: In) -> pa.Array:
