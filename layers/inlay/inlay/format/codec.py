@@ -25,6 +25,7 @@ from pyroaring import FrozenBitMap
 
 from inlay.errors import CorruptTable, InlayError, InvalidRequest, NewerFormat
 from inlay.format.entry import (
+    ColumnStats,
     DataFile,
     Types,
     file_from_json,
@@ -556,56 +557,67 @@ def _tier_from_json(body: dict[str, Any], entry: Callable[[Any], T], types: Type
     )
 
 
-def dead_to_text(segment: Segment) -> str | None:
-    return bytes_to_text(segment.dead.serialize()) if segment.dead else None
+# The members of a reference to a segment, in the order of its JSON (docs/FORMAT.md, section 5).
+SEGMENT_MEMBERS = (
+    *("id", "entries", "size", "dead", "sequence", "rows", "bytes", "first", "last"),
+    *("stats", "schema", "level", "settled"),
+)
 
 
-def dead_from_text(text: str | None) -> FrozenBitMap:
-    return NO_DEAD if text is None else FrozenBitMap.deserialize(bytes_from_text(text))
+def segment_values(segment: Segment) -> dict[str, Any]:
+    """Those of a reference, but for its statistics."""
+    return {
+        "id": segment.id,
+        "entries": segment.count,
+        "size": segment.size,
+        "dead": bytes_to_text(segment.dead.serialize()) if segment.dead else None,
+        "sequence": segment.sequence,
+        "rows": segment.rows or None,
+        "bytes": segment.bytes or None,
+        "first": segment.first_us,
+        "last": segment.last_us,
+        "schema": segment.schema_id or None,
+        "level": segment.level or None,
+        "settled": segment.settled or None,
+    }
+
+
+def segment_of(values: Mapping[str, Any], stats: Mapping[int, ColumnStats]) -> Segment:
+    """The inverse. Values have been checked; level and number of settled entries may be left out."""
+    dead = values["dead"]
+    return Segment(
+        id=values["id"],
+        count=values["entries"],
+        size=values["size"],
+        dead=NO_DEAD if dead is None else FrozenBitMap.deserialize(bytes_from_text(dead)),
+        sequence=values["sequence"],
+        rows=values["rows"] or 0,
+        bytes=values["bytes"] or 0,
+        first_us=values["first"],
+        last_us=values["last"],
+        stats=stats,
+        schema_id=values["schema"] or 0,
+        level=values.get("level") or 0,
+        settled=values.get("settled") or 0,
+    )
 
 
 def _segment_to_json(segment: Segment, types: Types) -> list[Any]:
-    return trim(
-        [
-            segment.id,
-            segment.count,
-            segment.size,
-            dead_to_text(segment),
-            segment.sequence,
-            segment.rows or None,
-            segment.bytes or None,
-            segment.first_us,
-            segment.last_us,
-            stats_to_json(segment.stats, segment.schema_id, types),
-            segment.schema_id or None,
-            segment.level or None,
-            segment.settled or None,
-        ]
-    )
+    stats = stats_to_json(segment.stats, segment.schema_id, types)
+    values = {**segment_values(segment), "stats": stats}
+    return trim([values[name] for name in SEGMENT_MEMBERS])
 
 
 def _segment_from_json(body: list[Any], types: Types) -> Segment:
-    (
-        segment_id, count, size, dead, sequence, rows, data_bytes, first, last, stats, schema_id,
-        level, settled,
-    ) = pad(body, 13)  # fmt: skip
-    if level not in (None, 1):
-        raise NewerFormat(f"a reference of level {level}")
-    return Segment(
-        id=as_text(segment_id),
-        count=as_count(count),
-        size=as_count(size),
-        dead=dead_from_text(dead),
-        sequence=optional(as_count, sequence),
-        rows=rows or 0,
-        bytes=data_bytes or 0,
-        first_us=optional(as_count, first),
-        last_us=optional(as_count, last),
-        stats=stats_from_json(stats or {}, schema_id or 0, types),
-        schema_id=schema_id or 0,
-        level=level or 0,
-        settled=optional(as_count, settled) or 0,
-    )
+    values = dict(zip(SEGMENT_MEMBERS, pad(body, len(SEGMENT_MEMBERS)), strict=True))
+    if values["level"] not in (None, 1):
+        raise NewerFormat(f"a reference of level {values['level']}")
+    as_text(values["id"])
+    for name in ("entries", "size"):
+        as_count(values[name])
+    for name in ("sequence", "first", "last", "settled"):
+        optional(as_count, values[name])
+    return segment_of(values, stats_from_json(values["stats"] or {}, values["schema"] or 0, types))
 
 
 def _commit_to_json(commit: Commit) -> dict[str, Any]:

@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 
 from inlay.format import columns
 from inlay.format.codec import (
-    dead_from_text,
-    dead_to_text,
+    SEGMENT_MEMBERS,
     decode_frame,
     encode_frame,
     guarded,
+    segment_of,
+    segment_values,
 )
 from inlay.format.entry import (
     BODY_BYTES,
@@ -68,12 +69,12 @@ _MARKER_COLUMNS = {
 _FILES = frozenset(("count", *FILE_MEMBERS))
 _MARKERS = frozenset(("count", *_MARKER_COLUMNS))
 _LEDGER = frozenset(("count", "ids", "versions", "times", "runs", "bodies"))
-_REFERENCES = frozenset(
-    (
-        *("count", "id", "entries", "size", "dead", "sequence", "rows", "bytes"),
-        *("first", "last", "stats", "schema"),
-    )
-)
+_REFERENCE_COLUMNS = {
+    name: _TEXTS if name in ("id", "dead") else _COUNTS
+    for name in SEGMENT_MEMBERS
+    if name not in ("stats", "level", "settled")
+}
+_REFERENCES = frozenset(("count", "stats", *_REFERENCE_COLUMNS))
 
 
 # -- data files -----------------------------------------------------------------------------------
@@ -186,21 +187,12 @@ def _digests(text: Any, count: int, width: int) -> list[bytes]:
 
 def encode_references(leaves: Sequence[Segment], types: Types) -> bytes:
     """A node: references to leaves."""
-    numbers = columns.numbers
-    body = {
-        "id": columns.texts([s.id for s in leaves]),
-        "entries": numbers([s.count for s in leaves]),
-        "size": numbers([s.size for s in leaves]),
-        "dead": columns.texts([dead_to_text(s) for s in leaves]),
-        "sequence": numbers([s.sequence for s in leaves]),
-        "rows": numbers([s.rows or None for s in leaves]),
-        "bytes": numbers([s.bytes or None for s in leaves]),
-        "first": numbers([s.first_us for s in leaves]),
-        "last": numbers([s.last_us for s in leaves]),
-        "stats": _stats_to_json([s.stats for s in leaves], [s.schema_id for s in leaves], types),
-        "schema": numbers([s.schema_id or None for s in leaves]),
-    }
-    return _encode("references", len(leaves), body)
+    rows = map(segment_values, leaves)
+    values = ([row[name] for name in _REFERENCE_COLUMNS] for row in rows)
+    body = _columns_to_json(_REFERENCE_COLUMNS, values)
+    body["stats"] = _stats_to_json([s.stats for s in leaves], [s.schema_id for s in leaves], types)
+    in_order = {name: body.get(name) for name in SEGMENT_MEMBERS}
+    return _encode("references", len(leaves), in_order)
 
 
 def decode_references(data: bytes, *, key: str) -> tuple[Segment, ...]:
@@ -208,30 +200,14 @@ def decode_references(data: bytes, *, key: str) -> tuple[Segment, ...]:
 
 
 def _references_from_json(body: Mapping[str, Any], count: int) -> tuple[Segment, ...]:
-    def counts(name: str) -> Sequence[int | None]:
-        return columns.read_counts(body.get(name), count)
-
-    ids = columns.read_all(columns.read_texts(body.get("id"), count))
-    entries, sizes = columns.read_all(counts("entries")), columns.read_all(counts("size"))
-    dead = columns.read_texts(body.get("dead"), count)
+    members = _columns_from_json(_REFERENCE_COLUMNS, body, count)
+    for name in ("id", "entries", "size"):
+        columns.read_all(members[name])
     stats = _stats_from_json(body.get("stats"), count)
-    sequences, rows, data_bytes = counts("sequence"), counts("rows"), counts("bytes")
-    first, last, schemas = counts("first"), counts("last"), counts("schema")
+    rows = zip(*members.values(), strict=True)
     return tuple(
-        Segment(
-            id=ids[n],
-            count=entries[n],
-            size=sizes[n],
-            dead=dead_from_text(dead[n]),
-            sequence=sequences[n],
-            rows=rows[n] or 0,
-            bytes=data_bytes[n] or 0,
-            first_us=first[n],
-            last_us=last[n],
-            stats=stats[n],
-            schema_id=schemas[n] or 0,
-        )
-        for n in range(count)
+        segment_of(dict(zip(members, row, strict=True)), known)
+        for row, known in zip(rows, stats, strict=True)
     )
 
 
