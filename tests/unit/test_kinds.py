@@ -186,6 +186,7 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
     ),
     "LetterAction": ("cli/deployment.py", {"cli/deployment.py"}),
     "Severity": ("doctor/finding.py", {"doctor/finding.py"}),
+    "Wildcard": ("format/predicate.py", {"format/predicate.py"}),
     "MessageFate": (
         "functions/verdict.py",
         {"functions/messages.py", "functions/ingest/handler.py"},
