@@ -130,6 +130,12 @@ def errors_in(text: str) -> Iterator[None]:
     except InvalidPredicate as error:
         error.text = error.text or text
         raise
+    except RecursionError:  # of a caller that is deep in calls itself
+        raise InvalidPredicate(
+            "this is nested too deeply to be read here",
+            text=text,
+            next_step="Flatten it: x IN (1, 2, …) instead of nested conditions",
+        ) from None
 
 
 def parse_text(text: str, values: Values | None = None) -> Syntax:

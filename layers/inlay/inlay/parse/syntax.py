@@ -176,19 +176,24 @@ def children(node: Syntax) -> Iterator[Syntax]:
 
 
 def _syntax_in(member: Any) -> Iterator[Syntax]:
-    if isinstance(member, tuple):
+    if isinstance(member, Syntax):
+        yield member
+    elif isinstance(member, tuple):
         for part in member:
             yield from _syntax_in(part)
-    elif isinstance(member, Syntax):
-        yield member
 
 
 def rebuilt(node: _Node, change: Callable[[Syntax], Syntax]) -> _Node:
     """The node with each of its direct children changed, in the order of the text."""
+    changed: dict[str, Any] = {}
+    for name in (member.name for member in fields(node)):
+        value = getattr(node, name)
+        # Of a long sum: no frame more than needed.
+        changed[name] = change(value) if isinstance(value, Syntax) else _within(value, change)
+    return replace(node, **changed)
 
-    def within(member: Any) -> Any:
-        if isinstance(member, tuple):
-            return tuple(map(within, member))
-        return change(member) if isinstance(member, Syntax) else member
 
-    return replace(node, **{m.name: within(getattr(node, m.name)) for m in fields(node)})
+def _within(member: Any, change: Callable[[Syntax], Syntax]) -> Any:
+    if isinstance(member, tuple):
+        return tuple(_within(part, change) for part in member)
+    return change(member) if isinstance(member, Syntax) else member
