@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.landing_examples import EXAMPLES
 
 from inlay.errors import InvalidRequest
-from inlay.format.landing import CONVENTIONS
 from inlay.ops.commit.driver import commit
 from inlay.ops.erase import landed_search
 from inlay.ops.erase.check_receipt import verify_receipt
@@ -52,20 +52,18 @@ def erased(people: People, **options: Any) -> dict[str, Any]:
     return receipt(people)
 
 
-EXAMPLES = [example for c in CONVENTIONS for example in c.examples]
-
-
 @pytest.mark.parametrize("body", [b"", b"junk", f"mail of {NAME}".encode()], ids=repr)
 def test_no_convention_of_a_producer_keeps_an_erasure_open(people: People, body: bytes) -> None:
-    for example in EXAMPLES:
+    examples = [example for _, example in EXAMPLES]
+    for example in examples:
         people.store.put(f"{ZONE}{example}", body)
     look = erased(people)["look"]
-    assert sum(look["landed_searched"].values()) == len(EXAMPLES)
+    assert sum(look["landed_searched"].values()) == len(examples)
     named = {row[0] for row in look["landed"] if row[2] == "names"}
-    held = {f"{ZONE}{e}" for e in EXAMPLES} if b"mail" in body else set()
+    held = {f"{ZONE}{e}" for e in examples} if b"mail" in body else set()
     assert look["landed_count"] == len(held) and named <= held
     assert len(named) == min(MAX_NAMED, len(held))
-    assert {o.key for o in people.store.list(ZONE)} == {f"{ZONE}{e}" for e in EXAMPLES}
+    assert {o.key for o in people.store.list(ZONE)} == {f"{ZONE}{e}" for e in examples}
 
 
 HOLDING = {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from inlay.errors import InvalidPredicate
 from inlay.format.predicate import And, Comparison, Constant, IsNull, Like, Literal, Not, Or
 from inlay.format.schema import Field, ListOf, Primitive, Schema, Struct, parse_primitive
-from inlay.parse import MAX_TEXT, format_predicate, parse_predicate
+from inlay.parse import MAX_TEXT, format_predicate, parse_condition, parse_predicate
 from inlay.parse.times import (
     read_clock,
     read_day,
@@ -346,3 +346,29 @@ def test_the_time_is_not_known_where_conditions_are_kept_for_later():
 )
 def test_what_amounts_to_a_plain_condition_is_one(text, same_as):
     assert parse(text) == parse(same_as)
+
+
+NESTED = {
+    "functions": lambda n: "id > " + "abs(" * n + "id" + ")" * n,
+    "cases": lambda n: "id > " + "CASE WHEN ok THEN " * n + "id" + " END" * n,
+    "signs": lambda n: "id > " + "- " * n + "id",
+    "sums": lambda n: "id > " + " + ".join(["id"] * n),
+    "conditions": lambda n: "(ok OR " * n + "id + 1 > id" + ")" * n,
+}
+
+
+@pytest.mark.parametrize("form", NESTED)
+@pytest.mark.parametrize("frames", [0, 400, 800])
+def test_what_is_nested_too_deeply_for_the_stack_is_refused(form: str, frames: int) -> None:
+    """Whoever calls may be deep in calls itself."""
+
+    def called(below: int) -> None:
+        for levels in () if below else (20, 100, 180, 199):
+            try:
+                parse_condition(NESTED[form](levels), SCHEMA)
+            except InvalidPredicate as error:
+                assert "nested" in error.message and "Flatten" in error.next_step
+        if below:
+            called(below - 1)
+
+    called(frames)

@@ -57,6 +57,11 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
             "parse/setters.py",
         },
     ),
+    # The added kind has no place in the text either, which the others point at.
+    "Syntax": (
+        "parse/syntax.py",
+        {"parse/calculate.py", "parse/grammar.py", "parse/setters.py", "parse/where.py"},
+    ),
     "Type": (
         "format/schema.py",
         {
@@ -170,7 +175,6 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
         {
             "format/binding.py",
             "plan/pruning/prune.py",
-            "parquet/arrow/calculate.py",
             "parquet/arrow/evaluate.py",
             "parse/where.py",
         },
@@ -184,6 +188,7 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
     ),
     "LetterAction": ("cli/deployment.py", {"cli/deployment.py"}),
     "Severity": ("doctor/finding.py", {"doctor/finding.py"}),
+    "Wildcard": ("format/predicate.py", {"format/predicate.py"}),
     "MessageFate": (
         "functions/verdict.py",
         {"functions/messages.py", "functions/ingest/handler.py"},

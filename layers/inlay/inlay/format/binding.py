@@ -18,7 +18,7 @@ import math
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 
 from inlay.errors import InvalidPredicate
@@ -183,12 +183,10 @@ def neighbours(kind: Primitive, literal: Written) -> Neighbours:
             return Neighbours(text, text)
         case "bytes", Octets(data):
             return _fixed(kind.precision, data) if kind.precision else Neighbours(data, data)
-        case "decimal", Number(number):
-            return _decimal(kind, number)
+        case "integer" | "decimal", Number(number):
+            return _exact(kind, number)
         case "float", Number(number):
             return _float(kind, number)
-        case "integer", Number(number):
-            return _integer(kind, number)
         case "date" | "timestamp", Day(days):
             return _in_steps(kind, days * NANOS_PER_DAY)
         case "date" | "timestamp", Moment(nanos, zoned) if not zoned or kind.name == "timestamptz":
@@ -213,32 +211,26 @@ def _in_steps(kind: Primitive, nanos: int) -> Neighbours:
     )
 
 
-def _integer(kind: Primitive, number: Decimal) -> Neighbours:
-    least, greatest = integer_range(kind) or (0, 0)
+def _exact(kind: Primitive, number: Decimal) -> Neighbours:
+    """Among whole numbers, or decimals of one scale."""
+    whole = integer_range(kind)
+    greatest = (
+        Decimal((0, (9,) * kind.precision, -kind.scale)) if whole is None else Decimal(whole[1])
+    )
+    # Unlike unary minus, not rounded to the context's 28 digits.
+    least = greatest.copy_negate() if whole is None else Decimal(whole[0])
+
+    def value(exact: Decimal) -> Value:
+        return exact if whole is None else int(exact)
+
     if number.is_nan() or number > greatest:  # NaN is greater than every number
-        return Neighbours(greatest, None)
+        return Neighbours(value(greatest), None)
     if number < least:
-        return Neighbours(None, least)
+        return Neighbours(None, value(least))
     # After the range check, so that 1e999999999 never becomes an integer of a billion digits.
-    below = int(number.to_integral_value(ROUND_FLOOR))
-    above = int(number.to_integral_value(ROUND_CEILING))
-    return Neighbours(below, above)
-
-
-def _decimal(kind: Primitive, number: Decimal) -> Neighbours:
     unit = Decimal((0, (1,), -kind.scale))
-    greatest = Decimal((0, (9,) * kind.precision, -kind.scale))
-    if number.is_nan() or number > greatest:
-        return Neighbours(greatest, None)
-    least = greatest.copy_negate()  # unlike unary minus, not rounded to the context's 28 digits
-    if number < least:
-        return Neighbours(None, least)
-    try:
-        below = number.quantize(unit, ROUND_FLOOR, EXACT)
-        above = number.quantize(unit, ROUND_CEILING, EXACT)
-    except InvalidOperation:
-        raise InvalidPredicate(f"a number has too many digits for type {kind}") from None
-    return Neighbours(below, above)
+    below, above = (number.quantize(unit, to, EXACT) for to in (ROUND_FLOOR, ROUND_CEILING))
+    return Neighbours(value(below), value(above))
 
 
 def _float(kind: Primitive, number: Decimal) -> Neighbours:

@@ -5,10 +5,7 @@ Promise: `decode(encode(x)) == x`, equal values give equal bytes, and anything t
 docs/FORMAT.md describes raises `CorruptTable` or `NewerFormat` naming the object. The pointer is an
 object with names, for people.
 
-A frame is one line of JSON that ends in the digest of everything before it; one that was cut short or
-edited is refused as a whole. Frames over `PLAIN_MAX_BYTES` are gzip-compressed as a whole; readers
-recognise them by the first two bytes, and `zcat -f` prints both kinds. Encoding is deterministic: equal
-values give equal bytes (docs/FORMAT.md, "Frames").
+docs/FORMAT.md, section 4, has the frame; one that was cut short or edited is refused as a whole.
 
 Schemas are exact in both directions. A schema that could make a reader confuse columns (a duplicate id or
 name), or with parts this library does not know, is refused: reading on would give wrong rows.
@@ -22,12 +19,13 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from hashlib import blake2b
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, TypeVar, get_args
 
 from pyroaring import FrozenBitMap
 
 from inlay.errors import CorruptTable, InlayError, InvalidRequest, NewerFormat
 from inlay.format.entry import (
+    ColumnStats,
     DataFile,
     Types,
     file_from_json,
@@ -63,7 +61,6 @@ from inlay.format.snapshot import (
     Ledger,
     PartitionField,
     PartitionSpec,
-    Phase,
     Ref,
     RefKind,
     SchemaObject,
@@ -368,13 +365,12 @@ _COMMIT_COUNTS = (
     "added_markers",
     "removed_markers",
 )
-_KEYS = frozenset(
-    (
-        *("table", "version", "commit", "schemas", "schema", "last_field_id", "specs", "spec"),
-        *("primary_key", "sort_by", "stats_columns", "properties", "refs", "files", "markers"),
-        *("ledger", "erasures", "boundary", "expired", "time_index", "totals"),
-        *("changed", "replaced", "schema_objects"),
-    )
+# The members of a snapshot, in their order.
+_SNAPSHOT = (
+    *("table", "version", "commit", "schemas", "schema", "last_field_id", "specs", "spec"),
+    *("primary_key", "sort_by", "stats_columns", "properties", "refs", "files", "markers"),
+    *("ledger", "erasures", "boundary", "expired", "time_index", "totals"),
+    *("changed", "replaced", "schema_objects"),
 )
 
 
@@ -382,24 +378,17 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     types = Types(snapshot.schemas)
     apart = snapshot.separate_schemas
     body: dict[str, Any] = {
+        **_content_to_json(snapshot, types),
         "table": snapshot.table_id,
-        "version": snapshot.version,
         "commit": _commit_to_json(snapshot.commit),
         "schemas": [schema_to_json(s) for s in snapshot.schemas if s.id not in apart],
-        "schema": snapshot.schema_id,
         "last_field_id": snapshot.last_field_id,
         "specs": [
             {"id": spec.id, "fields": [[f.source, f.transform, f.name] for f in spec.fields]}
             for spec in snapshot.specs
         ],
-        "spec": snapshot.spec_id,
-        "primary_key": list(snapshot.primary_key),
-        "sort_by": list(snapshot.sort_by),
-        "stats_columns": list(snapshot.stats_columns),
         "properties": dict(sorted(snapshot.properties.items())),
         "refs": {name: _ref_to_json(ref) for name, ref in sorted(snapshot.refs.items())},
-        "files": _tier_to_json(snapshot.files, partial(file_to_json, types=types), types),
-        "markers": _tier_to_json(snapshot.markers, partial(marker_to_json, types=types), types),
         "ledger": {
             **_tier_to_json(snapshot.ledger.records, record_to_json, types),
             "horizon_us": snapshot.ledger.horizon_us,
@@ -409,13 +398,11 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         "boundary": [snapshot.boundary.version, snapshot.boundary.time_us],
         "expired": [[e.through, e.time_us] for e in snapshot.expired],
         "time_index": [list(point) for point in snapshot.time_index],
-        "totals": _totals_to_json(snapshot.totals),
-        "changed": snapshot.changed,
-        "replaced": snapshot.replaced,
     }
     if snapshot.schema_objects:
         body["schema_objects"] = [[o.id, o.size, list(o.ids)] for o in snapshot.schema_objects]
-    return encode_frame("snapshot", body, version=version_of(snapshot.schemas))
+    in_order = {name: body[name] for name in _SNAPSHOT if name in body}
+    return encode_frame("snapshot", in_order, version=version_of(snapshot.schemas))
 
 
 def no_separate_schemas(stored: SchemaObject) -> tuple[Schema, ...]:
@@ -432,8 +419,14 @@ def decode_snapshot(
 ) -> Snapshot:
     """`apart` loads the schemas that the snapshot does not carry itself. `before` is an earlier one of the
     same table: what has not changed since is taken from it."""
-    body = decode_frame("snapshot", data, key=key, parts=_KEYS, version=PARTITION_VALUES)
-    objects = guarded(key, lambda: _schema_objects(body.get("schema_objects", ())))
+    body = decode_frame("snapshot", data, key=key, parts=_SNAPSHOT, version=PARTITION_VALUES)
+    objects = guarded(
+        key,
+        lambda: tuple(
+            SchemaObject(as_text(i), as_count(size), tuple(map(as_count, ids)))
+            for i, size, ids in body.get("schema_objects", ())
+        ),
+    )
     # Outside the guard: damage in such an object is not damage in this one.
     others = [schema for stored in objects for schema in apart(stored)]
     return guarded(key, lambda: _snapshot_from_json(body, objects, others, before))
@@ -452,13 +445,6 @@ def decode_schemas(data: bytes, stored: SchemaObject, *, key: str) -> tuple[Sche
     if tuple(s.id for s in schemas) != stored.ids or len(data) != stored.size:
         raise CorruptTable(f"{key} holds other schemas than the snapshot states", key=key)
     return schemas
-
-
-def _schema_objects(bodies: Any) -> tuple[SchemaObject, ...]:
-    return tuple(
-        SchemaObject(as_text(i), as_count(size), tuple(as_count(n) for n in ids))
-        for i, size, ids in bodies
-    )
 
 
 def _snapshot_from_json(
@@ -511,7 +497,17 @@ def _snapshot_from_json(
 
 def encode_head(content: Content, types: Types) -> bytes:
     """The content of a ref, encoded as the immutable object that its head refers to."""
-    body = {
+    return encode_frame("head", _content_to_json(content, types))
+
+
+def decode_head(data: bytes, *, key: str, types: Types) -> Content:
+    body = decode_frame("head", data, key=key)
+    return guarded(key, lambda: _content_from_json(body, types, {}))
+
+
+def _content_to_json(content: Content | Snapshot, types: Types) -> dict[str, Any]:
+    totals = content.totals
+    return {
         "version": content.version,
         "schema": content.schema_id,
         "spec": content.spec_id,
@@ -520,16 +516,10 @@ def encode_head(content: Content, types: Types) -> bytes:
         "stats_columns": list(content.stats_columns),
         "files": _tier_to_json(content.files, partial(file_to_json, types=types), types),
         "markers": _tier_to_json(content.markers, partial(marker_to_json, types=types), types),
-        "totals": _totals_to_json(content.totals),
+        "totals": [totals.files, totals.rows, totals.bytes, totals.markers],
         "changed": content.changed,
         "replaced": content.replaced,
     }
-    return encode_frame("head", body)
-
-
-def decode_head(data: bytes, *, key: str, types: Types) -> Content:
-    body = decode_frame("head", data, key=key)
-    return guarded(key, lambda: _content_from_json(body, types, {}))
 
 
 def _content_from_json(
@@ -540,9 +530,9 @@ def _content_from_json(
         version=as_count(body["version"]),
         schema_id=as_count(body["schema"]),
         spec_id=as_count(body["spec"]),
-        primary_key=tuple(as_count(i) for i in body["primary_key"]),
-        sort_by=tuple(as_count(i) for i in body["sort_by"]),
-        stats_columns=tuple(as_count(i) for i in body["stats_columns"]),
+        primary_key=tuple(map(as_count, body["primary_key"])),
+        sort_by=tuple(map(as_count, body["sort_by"])),
+        stats_columns=tuple(map(as_count, body["stats_columns"])),
         files=_tier_from_json(
             body["files"], partial(file_from_json, types=types, known=known), types
         ),
@@ -551,10 +541,6 @@ def _content_from_json(
         changed=as_count(body["changed"]),
         replaced=as_count(body["replaced"]),
     )
-
-
-def _totals_to_json(totals: Totals) -> list[int]:
-    return [totals.files, totals.rows, totals.bytes, totals.markers]
 
 
 def _tier_to_json(tier: Tier[T], entry: Callable[[T], Any], types: Types) -> dict[str, Any]:
@@ -571,56 +557,67 @@ def _tier_from_json(body: dict[str, Any], entry: Callable[[Any], T], types: Type
     )
 
 
-def dead_to_text(segment: Segment) -> str | None:
-    return bytes_to_text(segment.dead.serialize()) if segment.dead else None
+# The members of a reference to a segment, in the order of its JSON (docs/FORMAT.md, section 5).
+SEGMENT_MEMBERS = (
+    *("id", "entries", "size", "dead", "sequence", "rows", "bytes", "first", "last"),
+    *("stats", "schema", "level", "settled"),
+)
 
 
-def dead_from_text(text: str | None) -> FrozenBitMap:
-    return NO_DEAD if text is None else FrozenBitMap.deserialize(bytes_from_text(text))
+def segment_values(segment: Segment) -> dict[str, Any]:
+    """Those of a reference, but for its statistics."""
+    return {
+        "id": segment.id,
+        "entries": segment.count,
+        "size": segment.size,
+        "dead": bytes_to_text(segment.dead.serialize()) if segment.dead else None,
+        "sequence": segment.sequence,
+        "rows": segment.rows or None,
+        "bytes": segment.bytes or None,
+        "first": segment.first_us,
+        "last": segment.last_us,
+        "schema": segment.schema_id or None,
+        "level": segment.level or None,
+        "settled": segment.settled or None,
+    }
+
+
+def segment_of(values: Mapping[str, Any], stats: Mapping[int, ColumnStats]) -> Segment:
+    """The inverse. Values have been checked; level and number of settled entries may be left out."""
+    dead = values["dead"]
+    return Segment(
+        id=values["id"],
+        count=values["entries"],
+        size=values["size"],
+        dead=NO_DEAD if dead is None else FrozenBitMap.deserialize(bytes_from_text(dead)),
+        sequence=values["sequence"],
+        rows=values["rows"] or 0,
+        bytes=values["bytes"] or 0,
+        first_us=values["first"],
+        last_us=values["last"],
+        stats=stats,
+        schema_id=values["schema"] or 0,
+        level=values.get("level") or 0,
+        settled=values.get("settled") or 0,
+    )
 
 
 def _segment_to_json(segment: Segment, types: Types) -> list[Any]:
-    return trim(
-        [
-            segment.id,
-            segment.count,
-            segment.size,
-            dead_to_text(segment),
-            segment.sequence,
-            segment.rows or None,
-            segment.bytes or None,
-            segment.first_us,
-            segment.last_us,
-            stats_to_json(segment.stats, segment.schema_id, types),
-            segment.schema_id or None,
-            segment.level or None,
-            segment.settled or None,
-        ]
-    )
+    stats = stats_to_json(segment.stats, segment.schema_id, types)
+    values = {**segment_values(segment), "stats": stats}
+    return trim([values[name] for name in SEGMENT_MEMBERS])
 
 
 def _segment_from_json(body: list[Any], types: Types) -> Segment:
-    (
-        segment_id, count, size, dead, sequence, rows, data_bytes, first, last, stats, schema_id,
-        level, settled,
-    ) = pad(body, 13)  # fmt: skip
-    if level not in (None, 1):
-        raise NewerFormat(f"a reference of level {level}")
-    return Segment(
-        id=as_text(segment_id),
-        count=as_count(count),
-        size=as_count(size),
-        dead=dead_from_text(dead),
-        sequence=optional(as_count, sequence),
-        rows=rows or 0,
-        bytes=data_bytes or 0,
-        first_us=optional(as_count, first),
-        last_us=optional(as_count, last),
-        stats=stats_from_json(stats or {}, schema_id or 0, types),
-        schema_id=schema_id or 0,
-        level=level or 0,
-        settled=optional(as_count, settled) or 0,
-    )
+    values = dict(zip(SEGMENT_MEMBERS, pad(body, len(SEGMENT_MEMBERS)), strict=True))
+    if values["level"] not in (None, 1):
+        raise NewerFormat(f"a reference of level {values['level']}")
+    as_text(values["id"])
+    for name in ("entries", "size"):
+        as_count(values[name])
+    for name in ("sequence", "first", "last", "settled"):
+        optional(as_count, values[name])
+    return segment_of(values, stats_from_json(values["stats"] or {}, values["schema"] or 0, types))
 
 
 def _commit_to_json(commit: Commit) -> dict[str, Any]:
@@ -649,38 +646,30 @@ def _commit_from_json(body: dict[str, Any]) -> Commit:
     )
 
 
+# The members of an erasure, and how each is checked.
+_ERASURE: Mapping[str, Callable[[Any], Any]] = {
+    "id": as_text,
+    "predicate": partial(optional, predicate_from_json),
+    "text": as_text,
+    "phase": as_text,
+    "opened_version": as_count,
+    "opened_us": as_count,
+    "swept_us": partial(optional, as_count),
+    "objects": as_count,
+    "rows": as_count,
+    "deleted": as_count,
+    "digest": partial(optional, as_text),
+    "phase_version": as_count,
+}
+
+
 def _erasure_to_json(erasure: Erasure) -> dict[str, Any]:
-    return {
-        "id": erasure.id,
-        "predicate": optional(predicate_to_json, erasure.predicate),
-        "text": erasure.text,
-        "phase": erasure.phase,
-        "opened_version": erasure.opened_version,
-        "opened_us": erasure.opened_us,
-        "swept_us": erasure.swept_us,
-        "objects": erasure.objects,
-        "rows": erasure.rows,
-        "deleted": erasure.deleted,
-        "digest": erasure.digest,
-        "phase_version": erasure.phase_version,
-    }
+    members = {name: getattr(erasure, name) for name in _ERASURE}
+    return {**members, "predicate": optional(predicate_to_json, erasure.predicate)}
 
 
 def _erasure_from_json(body: dict[str, Any]) -> Erasure:
-    return Erasure(
-        id=as_text(body["id"]),
-        predicate=optional(predicate_from_json, body["predicate"]),
-        text=as_text(body["text"]),
-        phase=cast(Phase, as_text(body["phase"])),
-        opened_version=as_count(body["opened_version"]),
-        opened_us=as_count(body["opened_us"]),
-        swept_us=optional(as_count, body["swept_us"]),
-        objects=as_count(body["objects"]),
-        rows=as_count(body["rows"]),
-        deleted=as_count(body["deleted"]),
-        digest=optional(as_text, body["digest"]),
-        phase_version=as_count(body["phase_version"]),
-    )
+    return Erasure(**{name: read(body[name]) for name, read in _ERASURE.items()})
 
 
 def _ref_to_json(ref: Ref) -> dict[str, Any]:

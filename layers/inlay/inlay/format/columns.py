@@ -2,16 +2,7 @@
 
 Promise: exact in both directions, and deterministic. The reader of a column states how many values it must
 have; anything else raises `TypeError` or `ValueError`, which the codec turns into `CorruptTable`.
-
-========================== ====================================================================
-null, or absent            no entry has a value
-`{"all": v}`               every entry has this value
-`[v, ...]`                 one for each entry, null for none
-`{"steps": [n, ...]}`      running sums: each value is the sum of all numbers up to it; nulls are skipped
-`{"above": [n, ...]}`      (upper bounds) the difference from the lower bound of the same entry
-`{"around": [p, s],        text with the common prefix p and suffix s; "texts" holds what is between
-"texts": [t, ...]}`
-========================== ====================================================================
+docs/FORMAT.md, "Columns", has their forms.
 
 Where possible a column is checked as a whole: reading a leaf must not call a function for each of its
 twenty thousand bounds.
@@ -87,7 +78,7 @@ def bounds(
             [None if v is None else encode_value(kind, v) for v in b] for b in (lowers, uppers)
         )
         return column(lower), column(upper)
-    low, high = (_to_whole(kind, each) for each in (lowers, uppers))
+    low, high = _to_whole(kind, lowers), _to_whole(kind, uppers)
     upper = numbers(high)
     if isinstance(upper, list | dict) and "all" not in upper:
         above = [

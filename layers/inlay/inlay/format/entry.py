@@ -254,11 +254,18 @@ class Types:
         schema = self._schemas.get(schema_id)
         kind = None if schema is None else schema.types.get(field_id)
         if kind is None:
-            every = (each.types for each in self._schemas.values())
-            kind = next((types[field_id] for types in every if field_id in types), None)
+            with_it = (s for s in self._schemas.values() if field_id in s.types)
+            kind = next((s.types[field_id] for s in with_it), None)
         if kind is None:
             raise CorruptTable(f"an entry names field {field_id}, which no schema has")
         return kind
+
+
+# The members of a file's entry, in the order of its JSON (docs/FORMAT.md, section 7).
+FILE_MEMBERS = (
+    *("key", "size", "footer", "rows", "groups", "schema", "sequence", "stats", "flags"),
+    *("event", "origin", "etag", "spec", "partition", "arrived", "cluster"),
+)
 
 
 def _file_flags(entry: DataFile) -> int | None:
@@ -274,7 +281,7 @@ def file_to_json(entry: DataFile, types: Types) -> list[Any]:
     """Made once for an entry: nobody may change it."""
     if entry.encoded is None:
         body = file_values(entry)
-        body.insert(7, stats_to_json(entry.stats, entry.schema_id, types))
+        body.insert(FILE_MEMBERS.index("stats"), stats_to_json(entry.stats, entry.schema_id, types))
         object.__setattr__(entry, "encoded", trim(body))
     assert entry.encoded is not None
     return entry.encoded
@@ -308,29 +315,41 @@ def file_from_json(
     entry = known.get(body[0])
     if entry is not None and entry.encoded == body:
         return entry
-    (
-        key, size, footer_size, rows, row_groups, schema_id, sequence, stats, flags, event, origin,
-        etag, spec_id, partition, arrived, cluster,
-    ) = pad(body, 16)  # fmt: skip
+    values = dict(zip(FILE_MEMBERS, pad(body, len(FILE_MEMBERS)), strict=True))
+    as_text(values["key"])
+    for name in ("size", "footer", "rows", "groups", "schema"):
+        as_count(values[name])
+    for name in ("sequence", "arrived", "cluster"):
+        optional(as_count, values[name])
+    for name in ("event", "origin", "etag"):
+        optional(as_text, values[name])
+    for value in values["partition"] or ():
+        plain_value(value)
+    return file_of(values, stats_from_json(values["stats"] or {}, values["schema"], types))
+
+
+def file_of(values: Mapping[str, Any], stats: Mapping[int, ColumnStats]) -> DataFile:
+    """The entry with these values, by the names of its members; they have been checked."""
+    flags = values["flags"] or 0
     return DataFile(
-        key=as_text(key),
-        size=as_count(size),
-        footer_size=as_count(footer_size),
-        rows=as_count(rows),
-        row_groups=as_count(row_groups),
-        schema_id=as_count(schema_id),
-        sequence=optional(as_count, sequence),
-        stats=stats_from_json(stats or {}, schema_id, types),
-        adopted=bool((flags or 0) & ADOPTED),
-        data_change=not (flags or 0) & NO_DATA_CHANGE,
-        own=bool((flags or 0) & OWN),
-        event=optional(as_text, event),
-        origin=optional(as_text, origin),
-        etag=optional(as_text, etag),
-        spec_id=spec_id or 0,
-        partition=tuple(map(plain_value, partition or ())),
-        arrived=optional(as_count, arrived),
-        cluster=optional(as_count, cluster),
+        key=values["key"],
+        size=values["size"],
+        footer_size=values["footer"],
+        rows=values["rows"],
+        row_groups=values["groups"],
+        schema_id=values["schema"],
+        sequence=values["sequence"],
+        spec_id=values["spec"] or 0,
+        partition=tuple(values["partition"] or ()),
+        stats=stats,
+        etag=values["etag"],
+        adopted=bool(flags & ADOPTED),
+        event=values["event"],
+        data_change=not flags & NO_DATA_CHANGE,
+        origin=values["origin"],
+        arrived=values["arrived"],
+        cluster=values["cluster"],
+        own=bool(flags & OWN),
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
-from inlay.format.entry import ADOPTED, NO_DATA_CHANGE, OWN, ColumnStats, DataFile, stats_of
+from inlay.format.entry import ColumnStats, DataFile, file_of, stats_of
 from inlay.format.schema import Primitive, Value
 
 
@@ -140,26 +140,7 @@ class FileEntries(Sequence[DataFile]):
         return self._columns[name]
 
     def _make(self, n: int, sequence: int | None) -> DataFile:
-        of = self._columns
-        flags = of["flags"][n] or 0
-        own_sequence = of["sequence"][n]
-        return DataFile(
-            key=of["key"][n],
-            size=of["size"][n],
-            footer_size=of["footer"][n],
-            rows=of["rows"][n],
-            row_groups=of["groups"][n],
-            schema_id=of["schema"][n],
-            sequence=sequence if own_sequence is None else own_sequence,
-            spec_id=of["spec"][n] or 0,
-            partition=tuple(of["partition"][n] or ()),
-            stats=EntryStats(self._by_field, n),
-            etag=of["etag"][n],
-            adopted=bool(flags & ADOPTED),
-            event=of["event"][n],
-            data_change=not flags & NO_DATA_CHANGE,
-            origin=of["origin"][n],
-            arrived=of["arrived"][n],
-            cluster=of["cluster"][n],
-            own=bool(flags & OWN),
-        )
+        values = {name: column[n] for name, column in self._columns.items()}
+        if values["sequence"] is None:
+            values["sequence"] = sequence
+        return file_of(values, EntryStats(self._by_field, n))

@@ -2,21 +2,10 @@
 
 Promise: ingestion, the hourly sweep, erasures, `inlay landing` and the documentation follow this rule.
 By its name and size an object is `temporary`, a `marker`, or to be read; then by its first and last
-bytes it is `data`, `foreign` or `damaged`. Ingestion never takes anything but data, so only data can
-keep an erasure waiting.
+bytes it is `data`, `foreign` or `damaged`; docs/LANDING.md has what each means. Ingestion never takes
+anything but data, so only data can keep an erasure waiting.
 
-========== ========================================================== ================================
-kind       means                                                      ingestion
-========== ========================================================== ================================
-data       Parquet; CSV and JSON where the table takes them            its rows come into the table
-           (property `ingest.formats`)
-temporary  its producer will rename, copy or delete it                ignores it; so does the sweep
-marker     holds no rows: it says that, where or how one wrote        ignores it; so does the sweep
-foreign    rows or metadata in a format that is not ingested          a dead letter, with the reason
-damaged    meant as data, and no rows can be read from it             a dead letter, with the reason
-========== ========================================================== ================================
-
-The conventions are data: a test reads their examples, and docs/LANDING.md lists them.
+The conventions are data: docs/LANDING.md lists them with examples, which tests hold to them.
 """
 
 from __future__ import annotations
@@ -57,13 +46,12 @@ class LandedObject:
 @dataclass(frozen=True, slots=True)
 class Convention:
     """Objects that producers write beside data. `pattern` is looked for in the path within the landing
-    zone, whatever the case of its letters; each of `examples` is one of them."""
+    zone, whatever the case of its letters. docs/LANDING.md has examples of each."""
 
     kind: LandedKind
     producer: str
     what: str
     pattern: str
-    examples: tuple[str, ...]
 
 
 _TEMPORARY, _MARKER = LandedKind.TEMPORARY, LandedKind.MARKER
@@ -76,7 +64,6 @@ _TEXT = Convention(
     "everyone",
     "text in columns or documents",
     r"\.(csv|tsv|psv|txt|json|jsonl|ndjson|xml|yaml|yml|html|log|sql)(\.\w{2,6})?$",
-    ("orders.csv", "orders.CSV.gz", "events.ndjson", "events.json.zst"),
 )
 # The first that matches counts. `^` and `/` begin the name of a folder or file; `$` ends the path.
 CONVENTIONS = (
@@ -85,14 +72,12 @@ CONVENTIONS = (
         "Hadoop `fs -put`, `-cp`; Sqoop, Oozie",
         "a copy under way (`._COPYING_`)",
         r"\._COPYING_$",
-        ("run/part-0.parquet._COPYING_",),
     ),
     Convention(
         _TEMPORARY,
         "Hadoop DistCp",
         "a copy under way, or a part of one",
         r"(^|/)\.distcp\.tmp\.|\.____distcpSplit____\d+\.\d+$",
-        ("run/.distcp.tmp.attempt_local1_0001_m_0_0", "orders.parquet.____distcpSplit____0.1024"),
     ),
     Convention(
         _TEMPORARY,
@@ -101,47 +86,30 @@ CONVENTIONS = (
         r"(^|/)(_temporary|_temp|_tmp[^/]*|\.spark-staging-[^/]*|\.hive-staging[^/]*"
         r"|_impala_insert_staging|__magic_job[^/]*|__magic|_scratchdir[^/]*)/"
         r"|\.pendingset$",
-        (
-            "_temporary/0/_temporary/attempt_0/part-0.parquet",
-            "day=1/.spark-staging-5e/part-0.parquet",
-            ".hive-staging_hive_2026-11-25/-ext-10000/000000_0",
-            "_impala_insert_staging/a/b.parq",
-            "__magic_job-1/tasks/t/__base/part-0.parquet",
-            "attempt_1.pendingset",
-        ),
     ),
     Convention(
         _TEMPORARY,
         "Kafka Connect (HDFS and Hadoop file systems)",
         "a file under way (`+tmp/`)",
         r"(^|/)\+tmp/",
-        ("orders/+tmp/year=2026/0.parquet",),
     ),
     Convention(
         _TEMPORARY,
         "Flink, Beam",
         "a part file under way or not committed",
         r"(\.inprogress(\.[\w-]+)?|\.pending|(^|/)(\.temp-beam|beam-temp-)[^/]*/.*)$",
-        (
-            "part-0-0.parquet.inprogress.2f4c-11",
-            "_part-1-0.pending",
-            ".temp-beam-2026/0.parquet",
-            "beam-temp-orders-5f/0.parquet",
-        ),
     ),
     Convention(
         _TEMPORARY,
         "dbt, Gobblin",
         "output of a step that the next one copies",
         r"(^|/)([^/]*__dbt_tmp[^/]*|task-staging|task-output)/",
-        ("orders__dbt_tmp/5f/0.parquet", "task-staging/orders/part.0.parquet"),
     ),
     Convention(
         _TEMPORARY,
         "DuckDB (on mounted buckets)",
         "a file that it renames when it is complete (`tmp_`)",
         r"(^|/)tmp_[^/]+\.parquet$",
-        ("year=2026/tmp_data_0.parquet",),
     ),
     Convention(
         _TEMPORARY,
@@ -151,24 +119,6 @@ CONVENTIONS = (
         r"|cyberducksegment|!ut|ut!|!qB|!bt|bc!|!sync|xltd|crswap|incomplete|uploading|upload|unfinished|writing|copying|in-?progress|wip"
         r"|aria2|lftp-pget-status|swp|swx|gstmp)|_\.gstmp|\.part\.minio|\.(tmp|temp|partial)[.-][\w-]+"
         r"|\.parquet[_-](tmp|temp|part|partial)|~|(^|/)\.in\.[^/]*)$",
-        (
-            "orders.parquet.filepart",
-            "orders.parquet.part",
-            "orders.parquet.1a2b3c4d.partial",
-            "orders.parquet.tmp",
-            "orders.parquet.TMP",
-            "orders.parquet.tmp-3f2a",
-            "orders.parquet.crdownload",
-            "orders.parquet_.gstmp",
-            "orders.parquet.part.minio",
-            "orders.parquet_tmp",
-            ".in.orders.parquet.",
-            "orders.parquet~",
-            "orders.parquet.cyberduckpart",
-            "orders.parquet.opdownload",
-            "orders.parquet.crswap",
-            "orders.parquet.!sync",
-        ),
     ),
     Convention(
         _TEMPORARY,
@@ -176,23 +126,12 @@ CONVENTIONS = (
         "parts, or a file that is renamed when it is complete",
         r"\.parquet\.([0-9A-Fa-f]{8}|sb-[0-9a-f]{8}-\w{6})$"
         r"|(^|/)(gsutil|gcloud)/tmp/parallel_composite_uploads/",
-        (
-            "orders.parquet.7e3dF2a1",
-            "orders.parquet.sb-8d9c1e2a-AbCdEf",
-            "gsutil/tmp/parallel_composite_uploads/for_details_see/gsutil_help_cp/5f_0",
-        ),
     ),
     Convention(
         _TEMPORARY,
         "editors, patch, batch scripts; NetApp, Synology, QNAP",
         "a copy that is kept of an older content",
         r"\.(bak|old|orig)$|(^|/)#[^/]+#$|(^|/)(~snapshot|#recycle|#snapshot|@Recycle|lost\+found)/",
-        (
-            "orders.parquet.bak",
-            "#orders.parquet#",
-            "~snapshot/daily.0/orders.parquet",
-            "#recycle/orders.parquet",
-        ),
     ),
     Convention(
         _MARKER,
@@ -203,18 +142,6 @@ CONVENTIONS = (
         r"|[^/]*\.(stats|puffin))$|-\d{5}-deletes\.(parquet|avro|orc|puffin)$"
         r"|(^|/)ducklake-[0-9a-f-]{36}-delete\.parquet$|(^|/)index/index-[0-9a-f-]{36}-\d+$"
         r"|(^|/)(manifest/manifest(-list)?-[^/]*|snapshot/(snapshot-\d+|LATEST|EARLIEST)|schema/schema-\d+)$",
-        (
-            "_delta_log/00000000000000000000.json",
-            "_delta_log/00000000000000000010.checkpoint.parquet",
-            ".hoodie/hoodie.properties",
-            "region=eu/.hoodie_partition_metadata",
-            "metadata/00001-5f.metadata.json",
-            "metadata/snap-12-1-5f.avro",
-            "metadata/5f-m0.avro",
-            "data/00000-0-5f3a-00001-deletes.parquet",
-            "ducklake-019a5c1e-7d2f-7e30-b1a5-0c2d4e6f8a9b-delete.parquet",
-            "index/index-5f0c1a9e-7d2f-4e30-b1a5-0c2d4e6f8a9b-0",
-        ),
     ),
     Convention(
         _MARKER,
@@ -222,27 +149,18 @@ CONVENTIONS = (
         "the end, or the state, of a job",
         r"(^|/)(_SUCCESS|_started_[^/]*|_committed_[^/]*|_FAILURE|_SUCCESS\.crc)$"
         r"|(^|/)checkpoints?/([^/]+/)?(metadata$|(offsets|commits|sources|state)/)",
-        (
-            "run/_SUCCESS",
-            "_started_7319",
-            "_committed_7319",
-            "_committed_vacuum12",
-            "checkpoint/offsets/0",
-        ),
     ),
     Convention(
         _MARKER,
         "parquet-mr, pyarrow, Dask",
         "a summary of footers",
         r"(^|/)_(common_)?metadata$",
-        ("_metadata", "year=2026/_common_metadata"),
     ),
     Convention(
         _MARKER,
         "Hadoop's local file system; tools that write checksums and signatures",
         "a checksum or a signature",
         r"\.(crc|crc32c?|md5|md5sum|sha1|sha256|sha512|sha256sum|sfv|asc|sig)$",
-        (".part-0.parquet.crc", "orders.parquet.crc", "orders.parquet.md5", "orders.sha256"),
     ),
     Convention(
         _MARKER,
@@ -250,30 +168,18 @@ CONVENTIONS = (
         "a control file, which says what others hold or that they are complete",
         r"(\.(done|ok|ready|ctl|complete|completed|success|fin|eot|flag|trigger|trg|go|lock|lck|dfm|RESOLVED)"
         r"|(^|/)(INCOMPLETE|BACKUP-CHECKPOINT|meta/(CDC[^/]*\.index|schema_\d+_\d+\.json)))$",
-        (
-            "orders.done",
-            "orders.parquet.ok",
-            "batch-7.ctl",
-            "orders.lock",
-            "2026-11-25/202611251010.RESOLVED",
-            "meta/CDC.index",
-            "INCOMPLETE",
-            "LOAD00000001.dfm",
-        ),
     ),
     Convention(
         _MARKER,
         "EMR, Hadoop's first S3 file systems, S3 consoles, pyarrow, s3fs, Cyberduck",
         "a marker of a folder",
         r"(_\$folder\$|/)$|^$",
-        ("year=2026_$folder$", "year=2026/"),
     ),
     Convention(
         _MARKER,
         "Kafka Connect (S3)",
         "keys or headers of records, beside the files of their values",
         r"^(?!(.*/)?tombstone/).*\.(keys|headers)\.(avro|json|parquet|bin)(\.\w{2,6})?$",
-        ("orders/partition=0/orders+0+0000000000.keys.json",),
     ),
     Convention(
         _MARKER,
@@ -281,17 +187,6 @@ CONVENTIONS = (
         "a file of an operating system",
         r"(^|/)(\.DS_Store|\._[^/]*|(eh)?Thumbs(_vista)?\.db(:[^/]*)?|desktop\.ini|~\$[^/]*|\.nfs[0-9a-f]+|\.Spotlight-V100/.*"
         r"|__MACOSX/.*|\.Trashes/.*|@eaDir/.*|System Volume Information/.*|\$RECYCLE\.BIN/.*)$",
-        (
-            ".DS_Store",
-            "run/._part-0.parquet",
-            "Thumbs.db",
-            "Thumbs.db:encryptable",
-            "desktop.ini",
-            "~$orders.xlsx",
-            "__MACOSX/._a.parquet",
-            "@eaDir/orders.parquet/SYNOINDEX",
-            "$RECYCLE.BIN/a.parquet",
-        ),
     ),
     Convention(
         _MARKER,
@@ -300,15 +195,6 @@ CONVENTIONS = (
         r"(^|/)(ConfigWritabilityCheckFile|ELBAccessLogTestFile|(aws|logstash)-programmatic-access-test-object[^/]*"
         r"|aws-logs-write-test|AMAZON_SES_SETUP_NOTIFICATION|[^/]*WritabilityCheckFile|awsdms_[^/]*test[^/]*"
         r"|stitch-challenge-file[^/]*)$",
-        (
-            "AWSLogs/123456789012/Config/ConfigWritabilityCheckFile",
-            "AWSLogs/123456789012/ELBAccessLogTestFile",
-            "aws-programmatic-access-test-object",
-            "logstash-programmatic-access-test-object-1764064800",
-            "aws-logs-write-test",
-            "AMAZON_SES_SETUP_NOTIFICATION",
-            "stitch-challenge-file-5f3a",
-        ),
     ),
     Convention(
         _MARKER,
@@ -318,22 +204,6 @@ CONVENTIONS = (
         r"|manifest-(files|summary)\.json|[^/]*-manifest\.(csv|json)|[^/]*\.(csv|txt)\.metadata"
         r"|[^/]*_\d{8}_(manifest|metadata)\.json"
         r"|cost_and_usage_data_status/[^/]*|export_(tables_)?info_[^/]*\.json|[^/]*\.(overall_)?export_metadata)$",
-        (
-            "sales_manifest",
-            "manifest",
-            "inventory/2026-11-25T00-00Z/manifest.json",
-            "inventory/2026-11-25T00-00Z/manifest.checksum",
-            "inventory/hive/dt=2026-11-25/symlink.txt",
-            "8f1c.csv.metadata",
-            "8f1c-manifest.csv",
-            "AWSDynamoDB/01/manifest-summary.json",
-            "AWSDynamoDB/01/manifest-files.json",
-            "export_tables_info_rds_from_1_to_2.json",
-            "AEDAGANLHLBH4OLISD3CVOZZRWPX5GV2XCXRBKCV_20261125_manifest.json",
-            "billing-Manifest.json",
-            "cost_and_usage_data_status/cost_and_usage_data_status.parquet",
-            "all_namespaces/kind_Order/all_namespaces_kind_Order.export_metadata",
-        ),
     ),
     # Readers of folders leave such names out, whatever the format, which is why this comes first. Lists of
     # refused records are among them.
@@ -342,26 +212,18 @@ CONVENTIONS = (
         "Spark, Hive, Trino, pyarrow",
         "hidden: a part of its name begins with `_` or `.`",
         r"(^|/)(_|\.(?!\.?(/|$)))",
-        (
-            "_corrupt/a.parquet",
-            ".orders.parquet.k3Jx1a",
-            "_airbyte_state/0",
-            "_dlt_version/1.jsonl",
-        ),
     ),
     Convention(
         _FOREIGN,
         "Amazon Data Firehose",
         "records that could not be delivered",
         r"(^|/)[a-z-]+-failed/",
-        ("processing-failed/2026/11/25/a-1", "format-conversion-failed/2026/11/25/a-2"),
     ),
     Convention(
         _FOREIGN,
         "Kafka Connect (S3)",
         "keys of records whose value is NULL: deletes without an order",
         r"(^|/)tombstone/.*\.keys\.(avro|json|parquet|bin)(\.\w{2,6})?$",
-        ("orders/tombstone/orders+0+0000000007.keys.json",),
     ),
     _TEXT,
     Convention(
@@ -370,14 +232,12 @@ CONVENTIONS = (
         "rows in another format",
         r"\.(avro|orc|arrow|arrows|feather|ipc|lance|vortex|xlsx?|ods|dbf|sas7bdat|sav|dta|rds|pkl|npz?|h5|hdf5"
         r"|proto|pb|seq|rc|db|sqlite3?|duckdb)(\.\w{2,6})?$",
-        ("orders.avro", "orders.orc", "orders.feather", "orders.xlsx"),
     ),
     Convention(
         _FOREIGN,
         "everyone",
         "an archive, or a file compressed as a whole",
         r"\.(gz|gzip|zst|zstd|bz2|xz|lz4|lzo|snappy|sz|br|Z|zip|7z|rar|tar|tgz)$",
-        ("orders.parquet.gz", "orders.zip", "orders.tar"),
     ),
 )
 

@@ -8,20 +8,22 @@ files states the type of each bound, so it can be read without a schema.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby, repeat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, groupby, repeat
 from typing import Any, TypeVar
 
 from inlay.format import columns
 from inlay.format.codec import (
-    dead_from_text,
-    dead_to_text,
+    SEGMENT_MEMBERS,
     decode_frame,
     encode_frame,
     guarded,
+    segment_of,
+    segment_values,
 )
 from inlay.format.entry import (
     BODY_BYTES,
+    FILE_MEMBERS,
     IDENTITY_BYTES,
     ColumnStats,
     DataFile,
@@ -44,34 +46,42 @@ T = TypeVar("T")
 # No valid leaf or node holds more: a constant column must not expand into unbounded memory.
 MAX_ENTRIES = 1 << 20
 
-# The columns of data files in the order of `file_values`, which all are numbers, texts or partitions.
-_FILE_COLUMNS = (
-    *("key", "size", "footer", "rows", "groups", "schema", "sequence", "flags"),
-    *("event", "origin", "etag", "spec", "partition", "arrived", "cluster"),
-)
-_FILE_TEXTS = ("key", "event", "origin", "etag")
-_FILES = frozenset(("count", "stats", *_FILE_COLUMNS))
-_MARKERS = frozenset(("count", "id", "what", "body", "sequence", "file", "erasure"))
+# How the values of a column are written and read.
+_Column = tuple[Callable[[Sequence[Any]], Any], Callable[[Any, int], Sequence[Any]]]
+_TEXTS: _Column = (columns.texts, columns.read_texts)
+_VALUES: _Column = (columns.column, columns.read_column)
+_COUNTS: _Column = (columns.numbers, lambda body, count: packed(columns.read_counts(body, count)))
+_ALWAYS = ("key", "size", "footer", "rows", "groups", "schema")
+_TEXT_MEMBERS = ("key", "event", "origin", "etag")
+_FILE_COLUMNS = {
+    name: _VALUES if name == "partition" else _TEXTS if name in _TEXT_MEMBERS else _COUNTS
+    for name in FILE_MEMBERS
+    if name != "stats"
+}
+_MARKER_COLUMNS = {
+    "id": _TEXTS,
+    "what": _TEXTS,
+    "body": _VALUES,
+    "sequence": _COUNTS,
+    "file": _TEXTS,
+    "erasure": _TEXTS,
+}
+_FILES = frozenset(("count", *FILE_MEMBERS))
+_MARKERS = frozenset(("count", *_MARKER_COLUMNS))
 _LEDGER = frozenset(("count", "ids", "versions", "times", "runs", "bodies"))
-_REFERENCES = frozenset(
-    (
-        *("count", "id", "entries", "size", "dead", "sequence", "rows", "bytes"),
-        *("first", "last", "stats", "schema"),
-    )
-)
+_REFERENCE_COLUMNS = {
+    name: _TEXTS if name in ("id", "dead") else _COUNTS
+    for name in SEGMENT_MEMBERS
+    if name not in ("stats", "level", "settled")
+}
+_REFERENCES = frozenset(("count", "stats", *_REFERENCE_COLUMNS))
 
 
 # -- data files -----------------------------------------------------------------------------------
 
 
 def encode_files(entries: Sequence[DataFile], types: Types) -> bytes:
-    def encoded(name: str, values: Sequence[Any]) -> Any:
-        if name == "partition":
-            return columns.column(values)
-        return columns.texts(values) if name in _FILE_TEXTS else columns.numbers(values)
-
-    by_column = zip(*map(file_values, entries), strict=True)
-    body = {name: encoded(name, v) for name, v in zip(_FILE_COLUMNS, by_column, strict=False)}
+    body = _columns_to_json(_FILE_COLUMNS, map(file_values, entries))
     body["stats"] = _stats_to_json(
         [f.stats for f in entries], [f.schema_id for f in entries], types
     )
@@ -83,57 +93,27 @@ def decode_files(data: bytes, *, key: str) -> FileEntries:
 
 
 def _files_from_json(body: Mapping[str, Any], count: int) -> FileEntries:
-    def counts(name: str) -> Sequence[int]:
-        return columns.read_all(maybe(name))
-
-    def maybe(name: str) -> Sequence[int | None]:
-        return packed(columns.read_counts(body.get(name), count))
-
-    def texts(name: str) -> Sequence[str | None]:
-        return columns.read_texts(body.get(name), count)
-
-    partitions = columns.read_column(body.get("partition"), count)
-    for values in partitions:
-        for value in values or ():
+    members = _columns_from_json(_FILE_COLUMNS, body, count)
+    for name in _ALWAYS:
+        columns.read_all(members[name])
+    for partition in members["partition"]:
+        for value in partition or ():
             plain_value(value)
-    entries: dict[str, Sequence[Any]] = {
-        "key": columns.read_all(texts("key")),
-        "partition": partitions,
-        **{name: counts(name) for name in ("size", "footer", "rows", "groups", "schema")},
-        **{name: maybe(name) for name in ("sequence", "spec", "flags", "arrived", "cluster")},
-        **{name: texts(name) for name in ("etag", "event", "origin")},
-    }
-    return FileEntries(entries, _stats_columns(body.get("stats"), count), count)
+    return FileEntries(members, _stats_columns(body.get("stats"), count), count)
 
 
 # -- markers --------------------------------------------------------------------------------------
 
 
 def encode_markers(entries: Sequence[Marker], types: Types) -> bytes:
-    rows = [pad(marker_to_json(m, types), 6) for m in entries]
-    ids, kinds, bodies, sequences, files, erasures = ([r[n] for r in rows] for n in range(6))
-    body = {
-        "id": columns.texts(ids),
-        "what": columns.texts(kinds),
-        "body": columns.column(bodies),
-        "sequence": columns.numbers(sequences),
-        "file": columns.texts(files),
-        "erasure": columns.texts(erasures),
-    }
-    return _encode("markers", len(entries), body)
+    rows = (pad(marker_to_json(m, types), len(_MARKER_COLUMNS)) for m in entries)
+    return _encode("markers", len(entries), _columns_to_json(_MARKER_COLUMNS, rows))
 
 
 def decode_markers(data: bytes, *, key: str, types: Types) -> tuple[Marker, ...]:
     def read(body: Mapping[str, Any], count: int) -> tuple[Marker, ...]:
-        rows = zip(
-            columns.read_texts(body.get("id"), count),
-            columns.read_texts(body.get("what"), count),
-            columns.read_column(body.get("body"), count),
-            columns.read_counts(body.get("sequence"), count),
-            columns.read_texts(body.get("file"), count),
-            columns.read_texts(body.get("erasure"), count),
-            strict=True,
-        )
+        members = _columns_from_json(_MARKER_COLUMNS, body, count)
+        rows = zip(*members.values(), strict=True)
         return tuple(marker_from_json(list(row), types) for row in rows)
 
     return _decode("markers", data, key, _MARKERS, read)
@@ -185,10 +165,9 @@ def _ledger_from_json(body: Mapping[str, Any], count: int) -> tuple[LedgerRecord
         bodies = dict(zip(where, _digests(digests, len(where), BODY_BYTES), strict=True))
         if len(bodies) < len(where) or max(bodies, default=0) >= count:
             raise ValueError("there are bodies of records that do not exist")
-    stamped = (
-        each
+    stamped = chain.from_iterable(
+        repeat((version, time_us), many)
         for version, time_us, many in zip(versions, times, runs, strict=True)
-        for each in repeat((version, time_us), many)
     )
     return tuple(
         LedgerRecord(id_, bodies.get(n), version, time_us)
@@ -208,21 +187,12 @@ def _digests(text: Any, count: int, width: int) -> list[bytes]:
 
 def encode_references(leaves: Sequence[Segment], types: Types) -> bytes:
     """A node: references to leaves."""
-    numbers = columns.numbers
-    body = {
-        "id": columns.texts([s.id for s in leaves]),
-        "entries": numbers([s.count for s in leaves]),
-        "size": numbers([s.size for s in leaves]),
-        "dead": columns.texts([dead_to_text(s) for s in leaves]),
-        "sequence": numbers([s.sequence for s in leaves]),
-        "rows": numbers([s.rows or None for s in leaves]),
-        "bytes": numbers([s.bytes or None for s in leaves]),
-        "first": numbers([s.first_us for s in leaves]),
-        "last": numbers([s.last_us for s in leaves]),
-        "stats": _stats_to_json([s.stats for s in leaves], [s.schema_id for s in leaves], types),
-        "schema": numbers([s.schema_id or None for s in leaves]),
-    }
-    return _encode("references", len(leaves), body)
+    rows = map(segment_values, leaves)
+    values = ([row[name] for name in _REFERENCE_COLUMNS] for row in rows)
+    body = _columns_to_json(_REFERENCE_COLUMNS, values)
+    body["stats"] = _stats_to_json([s.stats for s in leaves], [s.schema_id for s in leaves], types)
+    in_order = {name: body.get(name) for name in SEGMENT_MEMBERS}
+    return _encode("references", len(leaves), in_order)
 
 
 def decode_references(data: bytes, *, key: str) -> tuple[Segment, ...]:
@@ -230,30 +200,14 @@ def decode_references(data: bytes, *, key: str) -> tuple[Segment, ...]:
 
 
 def _references_from_json(body: Mapping[str, Any], count: int) -> tuple[Segment, ...]:
-    def counts(name: str) -> Sequence[int | None]:
-        return columns.read_counts(body.get(name), count)
-
-    ids = columns.read_all(columns.read_texts(body.get("id"), count))
-    entries, sizes = columns.read_all(counts("entries")), columns.read_all(counts("size"))
-    dead = columns.read_texts(body.get("dead"), count)
+    members = _columns_from_json(_REFERENCE_COLUMNS, body, count)
+    for name in ("id", "entries", "size"):
+        columns.read_all(members[name])
     stats = _stats_from_json(body.get("stats"), count)
-    sequences, rows, data_bytes = counts("sequence"), counts("rows"), counts("bytes")
-    first, last, schemas = counts("first"), counts("last"), counts("schema")
+    rows = zip(*members.values(), strict=True)
     return tuple(
-        Segment(
-            id=ids[n],
-            count=entries[n],
-            size=sizes[n],
-            dead=dead_from_text(dead[n]),
-            sequence=sequences[n],
-            rows=rows[n] or 0,
-            bytes=data_bytes[n] or 0,
-            first_us=first[n],
-            last_us=last[n],
-            stats=stats[n],
-            schema_id=schemas[n] or 0,
-        )
-        for n in range(count)
+        segment_of(dict(zip(members, row, strict=True)), known)
+        for row, known in zip(rows, stats, strict=True)
     )
 
 
@@ -316,7 +270,21 @@ def _stats_from_json(bodies: Any, count: int) -> Sequence[Mapping[int, ColumnSta
     return made
 
 
-# -- frames ---------------------------------------------------------------------------------------
+# -- columns and frames --------------------------------------------------------------------------
+
+
+def _columns_to_json(
+    written_as: Mapping[str, _Column], rows: Iterable[Sequence[Any]]
+) -> dict[str, Any]:
+    """Each column by its name; none at all where there is no row."""
+    by_column = zip(written_as.items(), zip(*rows, strict=True), strict=False)
+    return {name: write(values) for (name, (write, _)), values in by_column}
+
+
+def _columns_from_json(
+    written_as: Mapping[str, _Column], body: Mapping[str, Any], count: int
+) -> dict[str, Sequence[Any]]:
+    return {name: read(body.get(name), count) for name, (_, read) in written_as.items()}
 
 
 def _encode(kind: str, count: int, body: Mapping[str, Any]) -> bytes:

@@ -162,7 +162,7 @@ def _partition_of(transform: Transform, source: Primitive, value: Value, _: str)
         case "bucket":
             return (murmur3(hashed_bytes(source, value)) & 0x7FFFFFFF) % transform.width
         case "hour":
-            return _as_int(value) * NANOS_PER_UNIT[source.unit] // _HOUR_NANOS
+            return _whole(source, value) * NANOS_PER_UNIT[source.unit] // _HOUR_NANOS
         case "day":
             return day_of(source, value)
         case "month":
@@ -199,14 +199,14 @@ def values_of(transform: Transform, source: Primitive, value: Value) -> Bounds:
         case "bucket":
             return Bounds(None, None)
         case "hour":
-            at = _as_int(value)
+            at = _whole(source, value)
             return _in_units(source, at * _HOUR_NANOS, (at + 1) * _HOUR_NANOS)
         case "day":
-            at = _as_int(value)
+            at = _whole(source, value)
             return _in_units(source, at * NANOS_PER_DAY, (at + 1) * NANOS_PER_DAY)
         case "month" | "year":
             months = 1 if transform.name == "month" else 12
-            at = _as_int(value) * months
+            at = _whole(source, value) * months
             ends = (days_of(1970 + n // 12, n % 12 + 1, 1) for n in (at, at + months))
             return _in_units(source, *(days * NANOS_PER_DAY for days in ends))
 
@@ -219,15 +219,17 @@ def _in_units(source: Primitive, first: int, after: int) -> Bounds:
     return Bounds(max(least, first // unit), min(greatest, after // unit - 1))
 
 
-def _as_int(value: Value) -> int:
+def _whole(source: Primitive, value: Value) -> int:
+    """A number as it is stored: of a decimal the digits without a point."""
+    if isinstance(value, Decimal):
+        return int(value.scaleb(source.scale, context=EXACT))
     assert isinstance(value, int)
     return value
 
 
 def _limits(source: Primitive) -> tuple[int, int]:
-    limits = integer_range(source)
-    assert limits is not None
-    return limits
+    """Of numbers as `_whole` has them."""
+    return integer_range(source) or (1 - 10**source.precision, 10**source.precision - 1)
 
 
 # -- truncate -------------------------------------------------------------------------------------
@@ -236,41 +238,27 @@ def _limits(source: Primitive) -> tuple[int, int]:
 def _truncate(source: Primitive, value: Value, width: int) -> Value:
     if isinstance(value, str | bytes):
         return value[:width]
-    if isinstance(value, Decimal):
-        unscaled = _unscaled(source, value)
-        return _decimal(source, max(_least_unscaled(source), unscaled - unscaled % width))
-    number = _as_int(value)
-    return max(_limits(source)[0], number - number % width)
+    number = _whole(source, value)
+    return _of_whole(source, max(_limits(source)[0], number - number % width))
 
 
 def _truncated(source: Primitive, value: Value, width: int) -> Bounds:
     if isinstance(value, str | bytes):
         return Bounds(value, value) if len(value) < width else Bounds(value, successor(value))
-    if isinstance(value, Decimal):
-        unscaled = _unscaled(source, value)
-        last = unscaled - unscaled % width + width - 1
-        return Bounds(value, _decimal(source, min(last, -_least_unscaled(source))))
-    number = _as_int(value)
+    number = _whole(source, value)
     # The first partition may begin within a step, at the least value of the type.
-    return Bounds(number, min(_limits(source)[1], number - number % width + width - 1))
+    last = min(_limits(source)[1], number - number % width + width - 1)
+    return Bounds(value, _of_whole(source, last))
 
 
-def _unscaled(source: Primitive, value: Decimal) -> int:
-    return int(value.scaleb(source.scale, context=EXACT))
-
-
-def _decimal(source: Primitive, unscaled: int) -> Decimal:
-    return Decimal(unscaled).scaleb(-source.scale, context=EXACT)
-
-
-def _least_unscaled(source: Primitive) -> int:
-    least: int = 1 - 10**source.precision
-    return least
+def _of_whole(source: Primitive, number: int) -> Value:
+    is_decimal = source.family == "decimal"
+    return Decimal(number).scaleb(-source.scale, context=EXACT) if is_decimal else number
 
 
 def day_of(source: Primitive, value: Value) -> int:
     """Days since 1970-01-01; before it, negative."""
-    return _as_int(value) * nanos_per_step(source) // NANOS_PER_DAY
+    return _whole(source, value) * nanos_per_step(source) // NANOS_PER_DAY
 
 
 # -- bucket ---------------------------------------------------------------------------------------
@@ -284,11 +272,11 @@ def hashed_bytes(source: Primitive, value: Value) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, Decimal):
-        unscaled = _unscaled(source, value)
+        unscaled = _whole(source, value)
         # As Java's BigInteger: the fewest bytes that hold the number and its sign.
         bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length() + 1
         return unscaled.to_bytes((bits + 7) // 8, "big", signed=True)
-    number = _as_int(value)
+    number = _whole(source, value)
     if source.unit:
         number = number * NANOS_PER_UNIT[source.unit] // 1_000
     return (number & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "little")

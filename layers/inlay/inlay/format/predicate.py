@@ -103,11 +103,16 @@ def like_re2(pattern: str) -> str:
     """The pattern as an anchored regular expression for RE2, Arrow's engine: linear in the text."""
     parts = [r"(?s)\A"]
     for token in parse_like(pattern):
-        if isinstance(token, str):
-            # Only ASCII punctuation is escaped: RE2 refuses a backslash before most others.
-            parts.append(re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", token))
-        else:
-            parts.append("." if token is Wildcard.ANY_ONE else ".*")
+        match token:
+            case str():
+                # Only ASCII punctuation is escaped: RE2 refuses a backslash before most others.
+                parts.append(re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", token))
+            case Wildcard.ANY_ONE:
+                parts.append(".")
+            case Wildcard.ANY_RUN:
+                parts.append(".*")
+            case _:
+                assert_never(token)
     return "".join([*parts, r"\z"])
 
 

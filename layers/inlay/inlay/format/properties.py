@@ -1,4 +1,5 @@
-"""Table properties: every setting a table carries, its default and its meaning, in one place.
+"""Table properties: every setting a table carries, its default and what it takes; docs/PROPERTIES.md has
+their meaning.
 
 Promise: a property that is not set has its default; setting an invalid value is refused, naming the valid
 ones.
@@ -23,7 +24,6 @@ REFUSED_FOLDER = "_refused"
 class Property:
     name: str
     default: str
-    meaning: str
     choices: tuple[str, ...] = ()
     minimum: int | None = None
     maximum: int | None = None
@@ -97,253 +97,56 @@ DELETE_MODES: tuple[DeleteMode, ...] = get_args(DeleteMode)
 PROPERTIES = {
     p.name: p
     for p in (
+        Property("delete.mode", "tombstone", DELETE_MODES),
+        Property("update.mode", "tombstone", DELETE_MODES),
+        Property("upsert.mode", "tombstone", ("tombstone",)),
+        Property("isolation", "snapshot", ("snapshot", "serializable")),
+        Property("write.target_file_bytes", str(128 * 2**20), minimum=1024),
+        Property("write.row_group_rows", str(1_048_576), minimum=1),
+        Property("write.row_group_bytes", str(16 * 2**20), minimum=1024),
+        Property("write.bloom_filters", "key"),
+        Property("write.compression", "zstd", ("zstd", "snappy", "gzip", "none")),
+        Property("schema.evolve", "refuse", ("refuse", "add")),
+        Property("stats.columns", "10", minimum=0),
+        Property("ledger.days", "14", minimum=1),
+        Property("changes.remember_days", "7", minimum=1),
+        Property("history.days", "7", minimum=0),
+        Property("history.min_versions", "1", minimum=1),
+        Property("format.max_version", "2", ("1", "2")),
+        Property("gc.grace_days", "7", minimum=0),
         Property(
-            "delete.mode",
-            "tombstone",
-            "how `delete` works unless the call says otherwise: tombstone (constant time), vector "
-            "(row positions), surgery (row groups cut out of files), rewrite (whole files)",
-            DELETE_MODES,
+            "ingest.unused_dictionary_entries", "auto", ("auto", "keep", "reencode", "refuse")
         ),
-        Property("update.mode", "tombstone", "the delete half of `update`", DELETE_MODES),
-        Property(
-            "upsert.mode",
-            "tombstone",
-            "the delete half of `upsert`: by its keys, in constant time",
-            ("tombstone",),
-        ),
-        Property(
-            "isolation", "snapshot", "of row deletes and updates", ("snapshot", "serializable")
-        ),
-        Property(
-            "write.target_file_bytes", str(128 * 2**20), "size of written files", minimum=1024
-        ),
-        Property("write.row_group_rows", str(1_048_576), "rows of a row group", minimum=1),
-        Property(
-            "write.row_group_bytes",
-            str(16 * 2**20),
-            "stored bytes of a row group, what one surgery has to rewrite; in memory its rows take at most "
-            "four times as much",
-            minimum=1024,
-        ),
-        Property(
-            "write.bloom_filters",
-            "key",
-            "columns of texts, bytes or integers of which files say, by a Bloom filter, what values they "
-            "lack: names with commas between; key: those of the primary key; none",
-        ),
-        Property(
-            "write.compression", "zstd", "of column chunks", ("zstd", "snappy", "gzip", "none")
-        ),
-        Property(
-            "schema.evolve",
-            "refuse",
-            "columns in appended or ingested data that the table lacks: refuse the data, or add them",
-            ("refuse", "add"),
-        ),
-        Property("stats.columns", "10", "columns with statistics in the entries", minimum=0),
-        Property("ledger.days", "14", "how long requests and events are remembered", minimum=1),
-        Property(
-            "changes.remember_days",
-            "7",
-            "how long deletes of change streams are remembered, so that records older than one find it",
-            minimum=1,
-        ),
-        Property("history.days", "7", "age at which versions expire", minimum=0),
-        Property("history.min_versions", "1", "versions kept however old", minimum=1),
-        Property(
-            "format.max_version",
-            "2",
-            "greatest format version of the pointer: 2 while a table is prepared for a transaction over "
-            "several tables, and of one adopted in place with columns that only paths or metadata have, "
-            "which older libraries refuse to read; 1 keeps the table out of these",
-            ("1", "2"),
-        ),
-        Property("gc.grace_days", "7", "age before an unreachable object is deleted", minimum=0),
-        Property(
-            "ingest.unused_dictionary_entries",
-            "auto",
-            "landing files whose dictionaries have entries that no row of the row group uses (categories, "
-            "ENUMs): keep them (an erasure finds and removes its values), reencode the rows (up to "
-            "`ingest.split_bytes`), so that an erasure need not, or refuse the file; auto: reencode where "
-            "`erasure.promised`, else keep. All but keep read the file",
-            ("auto", "keep", "reencode", "refuse"),
-        ),
-        Property(
-            "ingest.check_statistics",
-            "key",
-            "columns of landing files whose statistics are compared with their rows: those of the primary "
-            "key, which upserts and deletes by key use, all, or none. A file whose statistics leave out "
-            "a row of it is written again (up to `ingest.split_bytes`) or refused",
-            ("key", "all", "none"),
-        ),
-        Property(
-            "ingest.check_pages",
-            "no",
-            "whether all pages of a landing file are read when it comes, so that a damaged one is refused "
-            "then, and not found by a scan",
-            ("no", "yes"),
-        ),
-        Property(
-            "erasure.promised",
-            "no",
-            "whether rows of this table will have to be erased: landing files are then made ready for it "
-            "when they come",
-            ("no", "yes"),
-        ),
-        Property(
-            "erasure.search",
-            "no",
-            "whether the last look of an erasure also searches every column of text for the texts that its "
-            "condition names, in all rows: the receipt then says where else they are, or nowhere. Reads "
-            "these columns whole",
-            ("no", "yes"),
-        ),
-        Property(
-            "ingest.split_bytes",
-            str(64 * 2**20),
-            "a landing file that spans partitions is split up to this size; a larger one is kept whole, in "
-            "no partition, until it is compacted",
-            minimum=0,
-        ),
-        Property(
-            "ingest.group_bytes",
-            str(4 * 2**30),
-            "a landing file with a row group that takes more memory than this once decoded, by its footer, "
-            "is refused: no rewrite and no erasure of a function could reach its rows",
-            minimum=1,
-        ),
-        Property(
-            "ingest.folders",
-            "refuse",
-            "landing files that lack a column which their folder names (`month=2/`): refuse them, or write "
-            "its value into the copy (up to `ingest.split_bytes`). text, spark and pyarrow say how such "
-            "columns are typed in a table that its first file creates: as text, or as that reader does",
-            ("refuse", "text", "spark", "pyarrow"),
-        ),
-        Property(
-            "ingest.formats",
-            "parquet",
-            "landing files that are data: parquet, and csv and json beside it (parquet,csv,json). Texts "
-            "are read in the types of the table's columns, also compressed (gzip, zstd)",
-            fault=_formats_fault,
-        ),
-        Property(
-            "ingest.as",
-            "rows",
-            "what landing files hold: rows, which are added, or changes, the records of a change stream, "
-            "which are applied as the properties changes.* say",
-            ("rows", "changes"),
-        ),
-        Property(
-            "changes.order",
-            "",
-            "columns that say which change record of a key is newer, from the first, with commas between",
-        ),
-        Property(
-            "changes.operations",
-            "",
-            "whose operations a column of the change records has; empty: changes.delete_when says it, or "
-            "no record is a delete",
-            ("", *CHANGE_PRESETS),
-        ),
-        Property("changes.op", "", "the column of the operations; empty: the producer's"),
-        Property("changes.delete_when", "", "which change records are deletes, as a condition"),
-        Property(
-            "changes.delete_to",
-            "",
-            "a boolean or timestamp that a delete sets, in place of removing the row",
-        ),
-        Property(
-            "ingest.overwrite",
-            "add",
-            "what a landing file means whose key landed before with another content: its rows are added",
-            fault=_overwrite_fault,
-        ),
-        Property(
-            "ingest.bad_lines",
-            "0",
-            "records of a landing CSV or JSON file that may be refused one by one, listed with the reason "
-            f"in `{REFUSED_FOLDER}/` beside the file; with one more the file is refused whole",
-            minimum=0,
-            maximum=10_000,
-        ),
-        Property(
-            "ingest.text_bytes",
-            str(256 * 2**20),
-            "a landing CSV or JSON file that is larger once decompressed is refused: one invocation reads "
-            "it whole",
-            minimum=1,
-        ),
-        Property(
-            "ingest.columns",
-            "",
-            "names of the columns of landing CSV files that have no line of names, with commas between",
-        ),
-        Property(
-            "ingest.delimiter",
-            "",
-            "between the fields of landing CSV files: one character, or tab; empty: a comma, a tab in .tsv",
-        ),
-        Property(
-            "ingest.null",
-            "",
-            "texts that stand for NULL in landing CSV files beside an empty field, with commas between",
-        ),
-        Property("ingest.encoding", "utf-8", "the encoding of landing CSV and JSON files"),
-        Property(
-            "ingest.date_formats",
-            "",
-            "how landing CSV and JSON files write dates that are not ISO's, with semicolons between: "
-            "`%d.%m.%Y` for all columns, `at=%d.%m.%Y` for one",
-        ),
-        Property(
-            "ingest.field_ids",
-            "auto",
-            "field ids in landed files, which Iceberg engines need: stamp the table's ids into their "
-            "footers, keep the bytes as they are, or auto: stamp where the table is published",
-            ("auto", "stamp", "keep"),
-        ),
-        Property(
-            "publish.format",
-            "none",
-            "how the table is published for other engines: v3 or v2 (of Apache Iceberg), or none",
-            ("none", "v3", "v2"),
-        ),
-        Property(
-            "publish.version_hint",
-            "yes",
-            "whether engines that open the table's folder find what is published there; no: they are "
-            "refused, and a publication is one request less",
-            ("yes", "no"),
-        ),
-        Property(
-            "compact.small_file_bytes", str(32 * 2**20), "smaller files are packed", minimum=0
-        ),
-        Property(
-            "compact.strategy",
-            "auto",
-            "how compaction orders rows: pack (full-size files, rows as they are), sort or zorder (by "
-            "`compact.columns`, so that a lookup opens few files), auto (sort if there are columns to sort "
-            "by, else pack)",
-            choices=("auto", "pack", "sort", "zorder"),
-        ),
-        Property(
-            "compact.columns",
-            "",
-            "columns that `compact.strategy` orders by, separated by commas; empty: the table's sort_by",
-        ),
-        Property(
-            "compact.unit_bytes",
-            str(256 * 2**20),
-            "bytes of files that one unit of clustering sorts at once, in about eight times the memory",
-            minimum=1024,
-        ),
-        Property(
-            "compact.handover_bytes",
-            str(64 * 2**30),
-            "when compaction leaves more work than this, the table is handed over to Spark",
-            minimum=0,
-        ),
+        Property("ingest.check_statistics", "key", ("key", "all", "none")),
+        Property("ingest.check_pages", "no", ("no", "yes")),
+        Property("erasure.promised", "no", ("no", "yes")),
+        Property("erasure.search", "no", ("no", "yes")),
+        Property("ingest.split_bytes", str(64 * 2**20), minimum=0),
+        Property("ingest.group_bytes", str(4 * 2**30), minimum=1),
+        Property("ingest.folders", "refuse", ("refuse", "text", "spark", "pyarrow")),
+        Property("ingest.formats", "parquet", fault=_formats_fault),
+        Property("ingest.as", "rows", ("rows", "changes")),
+        Property("changes.order", ""),
+        Property("changes.operations", "", ("", *CHANGE_PRESETS)),
+        Property("changes.op", ""),
+        Property("changes.delete_when", ""),
+        Property("changes.delete_to", ""),
+        Property("ingest.overwrite", "add", fault=_overwrite_fault),
+        Property("ingest.bad_lines", "0", minimum=0, maximum=10_000),
+        Property("ingest.text_bytes", str(256 * 2**20), minimum=1),
+        Property("ingest.columns", ""),
+        Property("ingest.delimiter", ""),
+        Property("ingest.null", ""),
+        Property("ingest.encoding", "utf-8"),
+        Property("ingest.date_formats", ""),
+        Property("ingest.field_ids", "auto", ("auto", "stamp", "keep")),
+        Property("publish.format", "none", ("none", "v3", "v2")),
+        Property("publish.version_hint", "yes", ("yes", "no")),
+        Property("compact.small_file_bytes", str(32 * 2**20), minimum=0),
+        Property("compact.strategy", "auto", ("auto", "pack", "sort", "zorder")),
+        Property("compact.columns", ""),
+        Property("compact.unit_bytes", str(256 * 2**20), minimum=1024),
+        Property("compact.handover_bytes", str(64 * 2**30), minimum=0),
     )
 }
 
@@ -454,12 +257,12 @@ def data_in(name: str, value: str) -> str:
 
 def _runs(ids: list[int]) -> Iterator[str]:
     first = last = ids[0]
-    for each in [*ids[1:], -1]:
-        if each == last + 1:
-            last = each
+    for field_id in [*ids[1:], -1]:
+        if field_id == last + 1:
+            last = field_id
             continue
         yield f"{first}" if first == last else f"{first}-{last}"
-        first = last = each
+        first = last = field_id
 
 
 def check_properties(values: Mapping[str, Any]) -> dict[str, str]:
@@ -489,27 +292,25 @@ def check_properties(values: Mapping[str, Any]) -> dict[str, str]:
                     f"unknown property {name!r}",
                     next_step=f"Known ones: {', '.join(sorted(PROPERTIES))}",
                 )
-        elif known.choices and text not in known.choices:
-            raise InvalidRequest(
-                f"property {name} cannot be {text!r}",
-                next_step=f"It takes one of: {', '.join(known.choices)}",
-            )
-        elif known.minimum is not None and not (
-            text.isascii()
-            and text.isdigit()
-            and known.minimum <= int(text) <= (known.maximum or int(text))
-        ):
-            most = "" if known.maximum is None else f" to {known.maximum}"
-            raise InvalidRequest(
-                f"property {name} cannot be {text!r}",
-                next_step=f"It takes a whole number from {known.minimum}{most}",
-            )
-        elif known.fault is not None and (takes := known.fault(text)) is not None:
+        elif (takes := _fault(known, text)) is not None:
             raise InvalidRequest(
                 f"property {name} cannot be {text[:80]!r}", next_step=f"It takes {takes}"
             )
         texts[name] = text
     return texts
+
+
+def _fault(known: Property, text: str) -> str | None:
+    """What the property takes, where it does not take a text."""
+    if known.choices:
+        return None if text in known.choices else f"one of: {', '.join(known.choices)}"
+    if known.minimum is not None:
+        is_number = text.isascii() and text.isdigit()
+        if is_number and known.minimum <= int(text) <= (known.maximum or int(text)):
+            return None
+        most = "" if known.maximum is None else f" to {known.maximum}"
+        return f"a whole number from {known.minimum}{most}"
+    return None if known.fault is None else known.fault(text)
 
 
 def check_named_columns(values: Mapping[str, str | None], schema: Schema) -> None:

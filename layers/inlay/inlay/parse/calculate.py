@@ -414,14 +414,8 @@ class Calculator:
         return Apply(_OF_NUMBERS[node.function], (operand,), operand.type)
 
     def part_of_date(self, node: Call) -> Expression:
-        operand = self.expression(node.arguments[0])
         takes = _CALENDAR if node.function in _OF_DATES else ("time", *_INSTANTS)
-        if operand.type is not None and _name(operand) not in takes:
-            raise refused(
-                node.arguments[0],
-                f"{node.function} takes a {' or '.join(takes)}: this is {_called(operand)}",
-                "CAST a text: CAST(x AS timestamp)" if _name(operand) == "string" else "",
-            )
+        operand = self.dated(node.arguments[0], node.function, takes)
         return Apply((_OF_DATES | _OF_TIMES)[node.function], (operand,), WHOLE)
 
     def date_part(self, node: Call) -> Expression:
@@ -540,11 +534,7 @@ class Calculator:
         unit = self.text(node.arguments[0]).lower()
         if unit not in UNITS:
             raise refused(node.arguments[0], "there is no such unit", f"Units: {', '.join(UNITS)}")
-        operand = self.expression(node.arguments[1])
-        if operand.type is not None and _name(operand) not in _CALENDAR:
-            raise refused(
-                node.arguments[1], f"DATE_TRUNC takes a date or timestamp, not {_called(operand)}"
-            )
+        operand = self.dated(node.arguments[1], node.function)
         return Apply("date_trunc", (operand,), operand.type, unit)
 
     def strptime(self, node: Call) -> Expression:
@@ -561,11 +551,7 @@ class Calculator:
     def strftime(self, node: Call) -> Expression:
         from inlay.parse.date_format import pieces
 
-        operand = self.expression(node.arguments[0])
-        if operand.type is not None and _name(operand) not in _CALENDAR:
-            raise refused(
-                node.arguments[0], f"STRFTIME takes a date or timestamp, not {_called(operand)}"
-            )
+        operand = self.dated(node.arguments[0], node.function)
         codes = {code for code, _ in self.date_format(node.arguments[1], pieces)}
         if "z" in codes and operand.type is not None and _name(operand) != "timestamptz":
             raise refused(node.arguments[1], "%z is of a timestamptz alone")
@@ -579,9 +565,8 @@ class Calculator:
 
     def list_contains(self, node: Call) -> Expression:
         operand = self.expression(node.arguments[0])
-        if not isinstance(operand.type, ListOf) or not isinstance(
-            operand.type.element.type, Primitive
-        ):
+        kind = operand.type.element.type if isinstance(operand.type, ListOf) else None
+        if not isinstance(kind, Primitive):
             raise refused(
                 node.arguments[0],
                 f"{node.function} takes a list of plain values, not {_called(operand)}",
@@ -590,45 +575,23 @@ class Calculator:
             case Given(None):
                 return Constant(None, BOOL)
             case Given(value) if value is not None and not isinstance(value, Span):
-                kind = operand.type.element.type
                 near = neighbours(kind, value)
-                if near.exact and near.below is not None:
-                    return Apply("holds", (operand,), BOOL, Constant(near.below, kind))
-                return Apply("holds", (operand,), BOOL, None)
+                is_one = near.exact and near.below is not None
+                sought = Constant(near.below, kind) if is_one else None
+                return Apply("holds", (operand,), BOOL, sought)
         raise refused(node.arguments[1], f"{node.function} looks for a literal")
 
     # -- helpers ------------------------------------------------------------------------------
 
     def together(self, nodes: tuple[Syntax, ...], at: Syntax) -> list[Expression]:
         """Values that are compared or mixed, in comparable types: texts as dates next to a date."""
-        made: list[Expression | None] = [
-            None if _is_text(node) else self.expression(node) for node in nodes
-        ]
-        known = [
-            expression
-            for expression in made
-            if expression is not None and expression.type is not None
-        ]
-        calendar = next(
-            (k for k in known if isinstance(k.type, Primitive) and k.type.is_temporal), None
-        )
-        values: list[Expression] = []
-        for node, expression in zip(nodes, made, strict=True):
-            if expression is not None:
-                values.append(expression)
-                continue
-            assert isinstance(node, Given) and isinstance(node.value, Text)
-            if calendar is None:
-                values.append(Constant(node.value.value, STRING))
-                continue
-            assert isinstance(calendar.type, Primitive)
-            try:
-                read = read_as(calendar.type, node.value.value)
-            except ValueError as error:
-                raise refused(node, f"this string is not a {calendar.type.name}: {error}") from None
-            if isinstance(read, Moment) and calendar.type.name == "timestamptz":
-                read = Moment(read.value, zoned=True)
-            values.append(self.constant(Given(read, node.at)))
+        values = [self.expression(node) for node in nodes]
+        kinds = (value.type for value in values)
+        calendar = next((k for k in kinds if isinstance(k, Primitive) and k.is_temporal), None)
+        for place, node in enumerate(nodes):
+            match node:
+                case Given(Text(text)) if calendar is not None:
+                    values[place] = self.read_as(calendar, text, node)
         for first in values:
             for node, other in zip(nodes, values, strict=True):
                 if not _alike(first.type, other.type):
@@ -640,6 +603,16 @@ class Calculator:
         if any(_family(value.type) == "float" for value in values):
             return [_floating(value) for value in values]
         return values
+
+    def read_as(self, kind: Primitive, text: str, at: Syntax) -> Constant:
+        """A text as a value of a temporal type."""
+        try:
+            value = read_as(kind, text)
+        except ValueError as error:
+            raise refused(at, f"this string is not a {kind.name}: {error}") from None
+        if isinstance(value, Moment) and kind.name == "timestamptz":
+            value = Moment(value.value, zoned=True)
+        return self.constant(Given(value, at.at))
 
     def typed(self, node: Syntax, kind: Primitive, message: str) -> Expression:
         made = self.expression(node)
@@ -659,6 +632,16 @@ class Calculator:
         made = self.expression(node)
         if made.type is not None and _family(made.type) not in NUMERIC:
             raise refused(node, f"{function} takes a number: this is {_called(made)}")
+        return made
+
+    def dated(self, node: Syntax, function: str, takes: tuple[str, ...] = _CALENDAR) -> Expression:
+        made = self.expression(node)
+        if made.type is not None and _name(made) not in takes:
+            raise refused(
+                node,
+                f"{function} takes a {' or '.join(takes)}: this is {_called(made)}",
+                "CAST a text: CAST(x AS timestamp)" if _name(made) == "string" else "",
+            )
         return made
 
     def text(self, node: Syntax) -> str:
@@ -759,10 +742,6 @@ def _in_unit(nanos: int, name: LeafName) -> Constant:
     coarse = nanos % 1_000 == 0
     kind = Primitive(name, unit="us" if coarse else "ns")
     return Constant(nanos // 1_000 if coarse else nanos, kind)
-
-
-def _is_text(node: Syntax) -> bool:
-    return isinstance(node, Given) and isinstance(node.value, Text)
 
 
 def _family(kind: Type | None) -> Family | None:

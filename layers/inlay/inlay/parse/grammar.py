@@ -46,6 +46,7 @@ from inlay.parse.syntax import (
     Negated,
     OneOf,
     Syntax,
+    children,
 )
 from inlay.parse.times import read_span, read_typed
 from inlay.parse.values import Values, written_of
@@ -129,6 +130,12 @@ def errors_in(text: str) -> Iterator[None]:
     except InvalidPredicate as error:
         error.text = error.text or text
         raise
+    except RecursionError:  # of a caller that is deep in calls itself
+        raise InvalidPredicate(
+            "this is nested too deeply to be read here",
+            text=text,
+            next_step="Flatten it: x IN (1, 2, …) instead of nested conditions",
+        ) from None
 
 
 def parse_text(text: str, values: Values | None = None) -> Syntax:
@@ -569,30 +576,7 @@ def _check_depth(root: Syntax) -> None:
         node, depth = stack.pop()
         if depth > MAX_DEPTH:
             raise _too_deep(node)
-        stack.extend((child, depth + 1) for child in _children(node))
-
-
-def _children(node: Syntax) -> tuple[Syntax, ...]:
-    """The direct children, in the order of the text."""
-    match node:
-        case Calculation(_, left, right) | Compared(_, left, right) | Element(left, right):
-            return left, right
-        case Call(_, arguments):
-            return arguments
-        case Case(branches, otherwise):
-            return (*(part for branch in branches for part in branch), otherwise)
-        case Between(operand, low, high):
-            return operand, low, high
-        case OneOf(operand, items):
-            return operand, *items
-        case Matches(operand, pattern):
-            return operand, pattern
-        case Is(operand) | Negated(operand) | Cast(operand) | Member(operand):
-            return (operand,)
-        case Joined(_, parts):
-            return parts
-        case Name() | Given():
-            return ()
+        stack.extend((child, depth + 1) for child in children(node))
 
 
 def _too_deep(at: Placed) -> InvalidPredicate:
@@ -674,7 +658,7 @@ def _near(name: Name, schema: Schema, or_text: bool) -> str:
     paths = {".".join(path).casefold(): path for path, _ in schema.walk()}
     near = get_close_matches(spelled(name).casefold()[:80], paths, n=3, cutoff=0.6)
     if near:
-        return f"Did you mean {' or '.join(quote_path(paths[found]) for found in near)}?"
+        return f"Did you mean {' or '.join(quote_path(paths[close]) for close in near)}?"
     names = schema.names
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     quotes = "; a text is in single quotes" if or_text else ""

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from inlay.errors import InvalidPredicate, InvalidRequest, a_type
-from inlay.format.binding import Clock, Day, Flag, Number, Octets, Text, Written
+from inlay.format.binding import Day, Flag, Number, Octets, Text, Written
 from inlay.parse.times import read_clock, read_moment
 
 _EPOCH = date(1970, 1, 1)
@@ -32,14 +32,16 @@ def written_of(value: Any) -> Written | None:
     `InvalidRequest`."""
     if isinstance(value, Literal):
         value = value.value
-    for plain in ("as_py", "item"):  # pyarrow's, then NumPy's scalars
-        if hasattr(value, plain) and not hasattr(value, "__len__"):
-            scalar, value = value, getattr(value, plain)()
-            kind = getattr(getattr(scalar, "dtype", None), "kind", "")
-            if isinstance(value, int) and kind in ("M", "m"):  # no number of nanoseconds
-                value = scalar if kind == "m" else _Nanoseconds(str(scalar))
-                break
     try:
+        for plain in ("as_py", "item"):  # pyarrow's, then NumPy's scalars
+            if hasattr(value, plain) and not hasattr(value, "__len__"):
+                scalar, value = value, getattr(value, plain)()
+                kind = getattr(getattr(scalar, "dtype", None), "kind", "")
+                if isinstance(value, int) and kind == "M":  # in a unit that Python's has not
+                    return read_moment(str(scalar))
+                if isinstance(value, int) and kind == "m":  # no number of nanoseconds
+                    value = scalar
+                    break
         match value:
             case None:
                 return None
@@ -54,31 +56,18 @@ def written_of(value: Any) -> Written | None:
                 return Text(str(value))
             case bytes() | bytearray() | memoryview():
                 return Octets(bytes(value))
-            case _Nanoseconds():
-                return read_moment(value.text)
             case datetime():
                 return read_moment(value.isoformat(sep=" "))
             case date():
                 return Day((value - _EPOCH).days)
             case time() if value.tzinfo is None:
-                return Clock(_clock(value))
+                return read_clock(value.isoformat())
     except ValueError:
         raise InvalidRequest(f"{a_type(value)} is given that is no value of its type") from None
     raise InvalidRequest(
         f"a value cannot be {a_type(value)}",
         next_step="Give None, a bool, a number, a text, bytes, a date, a datetime or a time without a zone",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Nanoseconds:
-    """NumPy's datetime64 in a unit that Python's has not."""
-
-    text: str
-
-
-def _clock(value: time) -> int:
-    return read_clock(value.isoformat()).value
 
 
 class Values:

@@ -18,7 +18,6 @@ stays as it is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
 from typing import cast
 
@@ -54,20 +53,18 @@ from inlay.parse.syntax import (
     Between,
     Calculation,
     Call,
-    Case,
     Cast,
     Compared,
-    Element,
     Given,
     Is,
     Joined,
     Matches,
-    Member,
     Name,
     Negated,
     OneOf,
     Span,
     Syntax,
+    rebuilt,
 )
 from inlay.parse.times import (
     UNITS,
@@ -98,44 +95,24 @@ class ConstantFolder:
 
     def fold(self, node: Syntax) -> Syntax:
         match node:
-            case Given():
-                return node
             case Name(((word, False),), at) if word.upper() in (*_DAYS[:1], *_MOMENTS[1:]):
                 if word.casefold() in self.columns:
                     return node
                 return self.time(word.upper(), at)
-            case Name():
+            case Name() | Given():
                 return node
             case Call(function, (), at) if function in (*_MOMENTS, *_DAYS):
                 return self.time(function, at)
-            case Call(_, arguments):
-                call = replace(node, arguments=tuple(self.fold(argument) for argument in arguments))
-                return _truncated(call)
-            case Calculation(_, left, right):
-                return self.calculation(replace(node, left=self.fold(left), right=self.fold(right)))
-            case Cast(operand):
-                return self.cast(replace(node, operand=self.fold(operand)))
-            case Case(branches, otherwise):
-                folded = tuple((self.fold(when), self.fold(then)) for when, then in branches)
-                return replace(node, branches=folded, otherwise=self.fold(otherwise))
-            case Element(operand, index):
-                return replace(node, operand=self.fold(operand), index=self.fold(index))
-            case Compared(_, left, right):
-                return replace(node, left=self.fold(left), right=self.fold(right))
-            case Between(operand, low, high):
-                operand, low, high = self.fold(operand), self.fold(low), self.fold(high)
-                return replace(node, operand=operand, low=low, high=high)
-            case OneOf(operand, items):
-                folded_items = tuple(self.fold(item) for item in items)
-                return replace(node, operand=self.fold(operand), items=folded_items)
-            case Matches(operand, pattern):
-                return replace(node, operand=self.fold(operand), pattern=self.fold(pattern))
-            case Is(operand) | Member(operand):
-                return replace(node, operand=self.fold(operand))
-            case Joined(_, parts):
-                return replace(node, parts=tuple(self.fold(part) for part in parts))
-            case Negated(part):
-                return replace(node, part=self.fold(part))
+        folded = rebuilt(node, self.fold)
+        match folded:
+            case Call():
+                return _truncated(folded)
+            case Calculation():
+                return self.calculation(folded)
+            case Cast():
+                return self.cast(folded)
+            case _:  # nothing else has a value without a row
+                return folded
 
     def time(self, word: str, at: int) -> Given:
         if self.now is None:

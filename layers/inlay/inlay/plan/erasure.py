@@ -1,26 +1,9 @@
-"""Erasure: its phases, and the condition for each step (docs/ERASURE.md).
+"""Erasure: its phases, and the condition for each step. docs/ERASURE.md, "Phases", has what holds in each.
 
 Promise: an erasure goes through its phases in order. Each step is one commit that names the phase it
 leaves, so if two processes advance the erasure, one wins and the other reads the new state. The predicate
 leaves the snapshot only when no row it selects is left, in this version or in any version that can still be
 read.
-
-======== ======================================================= ==================================
-phase    what holds                                              condition and effect of the next step
-======== ======================================================= ==================================
-rewrite  readers no longer see the rows, and new files made of   no file and no landing object from
-         objects older than the opening get the marker, too      before the opening may hold a row:
-                                                                 the predicate, its markers and all
-                                                                 older versions go in one commit
-purge    no current object or metadata holds a row; old objects  the longest read has passed: old
-         do, and nothing needs them                              objects are deleted; deletes
-                                                                 committed since then are applied
-                                                                 and forgotten as well
-sweep    nothing holds a row except what a writer that started   the longest write has passed: such
-         before the opening may still upload; it cannot commit   uploads are deleted, deletes committed
-         that (boundary)                                         since are forgotten; when none is
-                                                                 found any more: receipt, end
-======== ======================================================= ==================================
 """
 
 from __future__ import annotations

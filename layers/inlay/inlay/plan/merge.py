@@ -26,7 +26,7 @@ yes          as it was         what main has of it: where a restore took rows of
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from inlay.format.entry import DataFile, Marker
@@ -77,6 +77,7 @@ def plan_merge(main: State, branch: State, base: State, *, fork: int) -> MergePl
         task = own.of(entry)
         if task.only:
             (marked if entry.key in on_main else contested).append(task)
+    taken_back: list[str] = []
     removed = sorted(common - kept)
     gone = [key for key in removed if key not in on_main]
     if main.snapshot.replaced > fork:
@@ -87,14 +88,18 @@ def plan_merge(main: State, branch: State, base: State, *, fork: int) -> MergePl
             )
         was, now = _Deletes(base, since=0), _Deletes(main, since=0)
         for entry in base.files():
-            if entry.key in kept:
-                continue
-            deleted = {m.id for m in now.of(on_main[entry.key]).only}
-            if any(m.id not in deleted for m in was.of(entry).only):
+            there = on_main.get(entry.key)
+            before = {m.id for m in was.of(entry).only}
+            after = {} if there is None else {m.id: m for m in now.of(there).only}
+            if entry.key not in kept and not before <= after.keys():
                 return _conflict(
                     entry.key,
                     "was removed on the branch, and a restore of main brought rows of it back",
                 )
+            came = (m for marker_id, m in after.items() if marker_id not in before)
+            is_less = any((m.sequence or 0) <= main.snapshot.replaced for m in came)
+            if entry.key in kept and (there is None or is_less):
+                taken_back.append(entry.key)
     if any(_is_rewritten(t.file) for t in added):
         # Rows of a removed file may be in others now, where main's deletes would miss them.
         if gone:
@@ -109,26 +114,8 @@ def plan_merge(main: State, branch: State, base: State, *, fork: int) -> MergePl
         removed=tuple(key for key in removed if key in on_main),
         contested=tuple(contested),
         erasing=tuple(erasing),
-        taken_back=tuple(_taken_back(main, branch, base)) if main.snapshot.replaced > fork else (),
+        taken_back=tuple(taken_back),
     )
-
-
-def _taken_back(main: State, branch: State, base: State) -> Iterator[str]:
-    """Files that the branch has as the common version did, of which a restore of main since has taken rows
-    away: whole, or by deletes that came with the content it brought back."""
-    common = {f.key for f in base.files()}
-    on_main = {f.key: f for f in main.files()}
-    was, now = _Deletes(base, since=0), _Deletes(main, since=0)
-    for entry in branch.files():
-        if entry.key not in common:
-            continue
-        if entry.key not in on_main:
-            yield entry.key
-            continue
-        known = {m.id for m in was.of(entry).only}
-        came = (m for m in now.of(on_main[entry.key]).only if m.id not in known)
-        if any((m.sequence or 0) <= main.snapshot.replaced for m in came):
-            yield entry.key
 
 
 def _is_rewritten(entry: DataFile) -> bool:

@@ -139,7 +139,7 @@ class Pass:
             said = json.loads(statement)
         except (ValueError, RecursionError):
             said = None
-        digests = all(re.fullmatch(_DIGEST, each) for each in receipts)
+        digests = all(re.fullmatch(_DIGEST, digest) for digest in receipts)
         if not (fits(said, _STATEMENT) and statement.isascii() and digests):
             raise CorruptTable(f"{key} has no statement that a pass of erasures makes", key=key)
         return cls(key, statement.encode("ascii"), said, tuple(receipts), envelope)
@@ -160,7 +160,7 @@ def against_chain(
     problems: list[str] = []
     by_number: dict[int, Pass] = {}
     missing: list[int] = []
-    expected = Chain(chain.count, chain.receipt, chain.made_by, chain.statement)
+    expected = chain
     for made in passes:
         said = made.said
         if digest_of(made.statement) != expected.statement:

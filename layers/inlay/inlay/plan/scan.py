@@ -78,11 +78,15 @@ def fields_of_marker(marker: Marker) -> frozenset[int]:
 
 def reference_may_hit(marker: Marker, segment: Segment, evidence: Evidence) -> bool:
     """The same for all files under a reference."""
+    return _may_hit(marker, segment.stats, segment.rows, evidence.schema)
+
+
+def _may_hit(marker: Marker, stats: Stats, rows: int, schema: Schema) -> bool:
     # A marker of which statistics say nothing may hit anything, whatever its kind.
     if isinstance(marker.body, Keys):
-        return keys_may_match(marker.body, segment.stats, segment.rows)
-    predicate = marker_predicate(marker, evidence.schema)
-    return predicate is None or may_match(predicate, segment.stats, segment.rows)
+        return keys_may_match(marker.body, stats, rows)
+    predicate = marker_predicate(marker, schema)
+    return predicate is None or may_match(predicate, stats, rows)
 
 
 def marker_may_hit(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
@@ -95,10 +99,7 @@ def marker_may_hit(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
         return False
     # An erasure leaves nothing out because of another writer's statistics.
     known = evidence.of(entry) if marker.erasure is None else evidence.trusted(entry)
-    if isinstance(marker.body, Keys):
-        return keys_may_match(marker.body, known, entry.rows)
-    predicate = marker_predicate(marker, evidence.schema)
-    return predicate is None or may_match(predicate, known, entry.rows)
+    return _may_hit(marker, known, entry.rows, evidence.schema)
 
 
 def marker_hits_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
@@ -408,7 +409,7 @@ def _bounds(predicate: Predicate) -> _Range | None:
         case In(field_id, kind, values):
             return field_id, values[0], values[-1], kind
         case And(parts):
-            return next((found for part in parts if (found := _bounds(part))), None)
+            return next(filter(None, map(_bounds, parts)), None)
         case _:  # None bounds nothing
             return None
 

@@ -115,18 +115,35 @@ def check_evolution(state: State, edit: AlterSchema) -> None:
     snapshot = state.snapshot
     after = evolved(snapshot, edit)
     gone = _dropped(snapshot.schema, after)
-    _check_keys(snapshot, gone)
+    for ids, what, next_step in (
+        (snapshot.primary_key, "primary key", "A table keeps its key: copy it into a new one"),
+        (snapshot.sort_by, "sort order", "Sort the table by other columns first"),
+        (
+            tuple(field.source for field in snapshot.spec.fields),
+            "partitioning",
+            "Partition the table differently first",
+        ),
+    ):
+        _check_unused(ids, gone, f"is part of the {what} and cannot be dropped", next_step)
     if not applies_to(snapshot.spec.fields, after):
         raise InvalidRequest(
             "the table is partitioned by a column in a way that its new type does not support",
             next_step="Partition the table differently first",
         )
-    if gone:
-        for erasure in snapshot.erasures:
-            if erasure.predicate is not None:
-                _check_unused(field_ids(erasure.predicate), gone, erasure=erasure.id)
-        for marker in state.markers():
-            _check_unused(fields_of_marker(marker), gone)
+    for erasure in snapshot.erasures if gone else ():
+        _check_unused(
+            frozenset() if erasure.predicate is None else field_ids(erasure.predicate),
+            gone,
+            f"cannot be dropped: the open erasure {erasure.id!r} uses it",
+            "Wait until the erasure has its receipt",
+        )
+    for marker in state.markers() if gone else ():
+        _check_unused(
+            fields_of_marker(marker),
+            gone,
+            "cannot be dropped: a delete that is not applied yet uses it",
+            "Apply it by t.maintain.rewrite() (inlay rewrite), then drop the column",
+        )
     if uncompared_files(state, edit, after):
         raise InvalidRequest(
             "files of other writers came, which have not been compared for this key"
@@ -148,38 +165,10 @@ def _dropped(before: Schema, after: Schema) -> dict[int, str]:
     return {f.id: spell(path) for path, f in before.walk() if f.id not in kept}
 
 
-def _check_keys(snapshot: Snapshot, gone: dict[int, str]) -> None:
-    needed = (
-        (snapshot.primary_key, "the primary key", "A table keeps its key: copy it into a new one"),
-        (snapshot.sort_by, "the sort order", "Sort the table by other columns first"),
-        (
-            tuple(f.source for f in snapshot.spec.fields),
-            "the partitioning",
-            "Partition the table differently first",
-        ),
-    )
-    for ids, what, next_step in needed:
-        for field_id in ids:
-            if field_id in gone:
-                raise InvalidRequest(
-                    f"column {gone[field_id]!r} is part of {what} and cannot be dropped",
-                    next_step=next_step,
-                )
-
-
-def _check_unused(ids: Iterable[int], gone: dict[int, str], erasure: str | None = None) -> None:
-    for field_id in ids:
-        if field_id in gone:
-            name = gone[field_id]
-            if erasure is not None:
-                raise InvalidRequest(
-                    f"column {name!r} cannot be dropped: the open erasure {erasure!r} uses it",
-                    next_step="Wait until the erasure has its receipt",
-                )
-            raise InvalidRequest(
-                f"column {name!r} cannot be dropped: a delete that is not applied yet uses it",
-                next_step="Apply it by t.maintain.rewrite() (inlay rewrite), then drop the column",
-            )
+def _check_unused(ids: Iterable[int], gone: dict[int, str], why: str, next_step: str) -> None:
+    name = next((gone[field_id] for field_id in ids if field_id in gone), None)
+    if name is not None:
+        raise InvalidRequest(f"column {name!r} {why}", next_step=next_step)
 
 
 # -- whether files can be read --------------------------------------------------------------------

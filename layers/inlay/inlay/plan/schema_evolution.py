@@ -42,7 +42,7 @@ T = TypeVar("T")
 RESERVED = frozenset(("_pos", "_file", "_change_type", "_commit_version", "_commit_timestamp"))
 # A name is stored in the pointer and in every file, and appears in every error about it.
 MAX_NAME_BYTES = 255
-_KEY, _ELEMENT, _VALUE = "key", "element", "value"
+_KEY = "key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,61 +104,33 @@ def evolution_between(before: Schema, after: Schema) -> Evolution:
     then differs from `after`."""
     old = {f.id: (path, f) for path, f in before.walk()}
     new = {f.id: (path, f) for path, f in after.walk()}
-    dropped = {i for i in old if i not in new}
-    drop = [path for i, (path, _) in old.items() if i in dropped]
+    drop = [path for i, (path, _) in old.items() if i not in new]
     drop = [p for p in drop if not any(p[:n] in drop for n in range(1, len(p)))]
-    rename: list[tuple[Path, str]] = []
-    widen: list[tuple[Path, Primitive]] = []
-    optional: list[Path] = []
-    comment: list[tuple[Path, str]] = []
-    for i, (path, field) in old.items():
-        if i in dropped:
-            continue
-        now = new[i][1]
-        if now.name != field.name:
-            rename.append((path, now.name))
-        if now.type != field.type and isinstance(now.type, Primitive):
-            widen.append((path, now.type))
-        if now.nullable and not field.nullable:
-            optional.append(path)
-        if now.doc != field.doc:
-            comment.append((path, now.doc))
+    kept = [(path, was, new[i][1]) for i, (path, was) in old.items() if i in new]
     added = [(path, f) for i, (path, f) in sorted(new.items()) if i not in old]
     names = {path for path, _ in added}
     tops = [(p, f) for p, f in added if not any(p[:n] in names for n in range(1, len(p)))]
     return Evolution(
         drop=tuple(drop),
-        rename=tuple(rename),
-        widen=tuple(widen),
-        optional=tuple(optional),
+        rename=tuple((path, now.name) for path, was, now in kept if now.name != was.name),
+        widen=tuple(
+            (path, now.type)
+            for path, was, now in kept
+            if now.type != was.type and isinstance(now.type, Primitive)
+        ),
+        optional=tuple(path for path, was, now in kept if now.nullable and not was.nullable),
         add=tuple((path[:-1], field) for path, field in tops),
         order=tuple(_orders(after)),
-        comment=tuple(comment),
+        comment=tuple((path, now.doc) for path, was, now in kept if now.doc != was.doc),
     )
 
 
 def _orders(schema: Schema) -> list[Path]:
-    """Every named field, in order, among its siblings."""
-    paths: list[Path] = []
-
-    def within(fields: tuple[Field, ...], path: Path) -> None:
-        paths.extend((*path, f.name) for f in fields)
-        for each in fields:
-            inside(each, (*path, each.name))
-
-    def inside(field: Field, path: Path) -> None:
-        match field.type:
-            case Struct(fields):
-                within(fields, path)
-            case ListOf(element):
-                inside(element, (*path, "element"))
-            case MapOf(_, value):
-                inside(value, (*path, "value"))
-            case Primitive():
-                pass
-
-    within(schema.fields, ())
-    return paths
+    """Every named field, in order among its siblings."""
+    kinds: dict[Path, Type] = {path: field.type for path, field in schema.walk()}
+    kinds[()] = Struct(schema.fields)
+    named = [path for path in kinds if path and isinstance(kinds[path[:-1]], Struct)]
+    return [path for path in named if not _is_in_key(schema, path)]
 
 
 # -- paths ----------------------------------------------------------------------------------------
@@ -254,19 +226,24 @@ class _Steps:
 
 def _check_has_name(schema: Schema, path: Path) -> None:
     """Elements and map entries have no name of their own, and the keys of a map do not change."""
-    for depth in range(1, len(path)):
-        kind = field_at(schema, path[:depth]).type
-        is_last = depth + 1 == len(path)
-        if isinstance(kind, MapOf) and path[depth] == _KEY:
-            raise InvalidRequest(
-                f"{spell(path)!r} is part of a map's key, which cannot be changed",
-                next_step="Add a column of another type, and drop this one",
-            )
-        if isinstance(kind, ListOf | MapOf) and is_last:
-            raise InvalidRequest(
-                f"{spell(path)!r} has no name that could be dropped or changed",
-                next_step=f"Drop or rename {spell(path[:-1])!r}",
-            )
+    if _is_in_key(schema, path):
+        raise InvalidRequest(
+            f"{spell(path)!r} is part of a map's key, which cannot be changed",
+            next_step="Add a column of another type, and drop this one",
+        )
+    if len(path) > 1 and isinstance(field_at(schema, path[:-1]).type, ListOf | MapOf):
+        raise InvalidRequest(
+            f"{spell(path)!r} has no name that could be dropped or changed",
+            next_step=f"Drop or rename {spell(path[:-1])!r}",
+        )
+
+
+def _is_in_key(schema: Schema, path: Path) -> bool:
+    """Whether a field is the key of a map, or within one."""
+    return any(
+        path[depth] == _KEY and isinstance(field_at(schema, path[:depth]).type, MapOf)
+        for depth in range(1, len(path))
+    )
 
 
 def _wider(field: Field, wider: Primitive) -> Primitive:
@@ -314,12 +291,11 @@ def _added(schema: Schema, parent: Path, field: Field, ids: Iterator[int]) -> Sc
             next_step=f'A column whose own name contains a dot is written in quotes: "{spell(here)}"',
         )
     within = field_at(schema, parent)
-    for depth in range(1, len(parent)):
-        if isinstance(field_at(schema, parent[:depth]).type, MapOf) and parent[depth] == _KEY:
-            raise InvalidRequest(
-                f"{spell(parent)!r} is part of a map's key, which cannot be changed",
-                next_step="Add a column of another type",
-            )
+    if _is_in_key(schema, parent):
+        raise InvalidRequest(
+            f"{spell(parent)!r} is part of a map's key, which cannot be changed",
+            next_step="Add a column of another type",
+        )
     if not isinstance(within.type, Struct):
         raise InvalidRequest(
             f"{spell(parent)!r} is not a struct: nothing can be added to it",

@@ -170,10 +170,10 @@ class Findings:
         self.extend([finding(kind, key, message)])
 
     def extend(self, findings: Iterable[Finding]) -> None:
-        for each in findings:
-            self.counts[each.kind] += 1
-            if self.counts[each.kind] <= MAX_PER_KIND:
-                self.kept.append(each)
+        for new in findings:
+            self.counts[new.kind] += 1
+            if self.counts[new.kind] <= MAX_PER_KIND:
+                self.kept.append(new)
 
 
 # -- from one version to the next -----------------------------------------------------------------
@@ -227,17 +227,16 @@ def check_refs(snapshot: Snapshot) -> Iterator[Finding]:
 
 def check_reference(segment: Segment, version: int) -> Iterator[Finding]:
     """What must hold of one version's reference to a segment."""
-    key = keys.segment_key(segment.id)
     if segment.dead and segment.dead.max() >= segment.count:
-        yield finding(
-            "segment_contradicts",
-            key,
-            f"version {version} calls entry {segment.dead.max()} of {segment.count} dead",
-        )
+        dead = f"calls entry {segment.dead.max()} of {segment.count} dead"
+        yield _contradicts(segment, f"version {version} {dead}")
     if segment.sequence is not None and segment.sequence > version:
-        yield finding(
-            "sequence_wrong", key, f"version {version} gives it sequence {segment.sequence}"
-        )
+        said = f"version {version} gives it sequence {segment.sequence}"
+        yield finding("sequence_wrong", keys.segment_key(segment.id), said)
+
+
+def _contradicts(segment: Segment, message: str) -> Finding:
+    return finding("segment_contradicts", keys.segment_key(segment.id), message)
 
 
 def check_node(node: Segment, leaves: Sequence[Segment]) -> Iterator[Finding]:
@@ -248,12 +247,10 @@ def check_node(node: Segment, leaves: Sequence[Segment]) -> Iterator[Finding]:
         sum(s.bytes for s in leaves),
         sum(len(s.dead) for s in leaves),
     )
-    key = keys.segment_key(node.id)
     if sums != (node.rows, node.bytes, node.settled):
-        yield finding(
-            "segment_contradicts", key, f"its leaves sum to {sums} rows, bytes and dead entries"
-        )
+        yield _contradicts(node, f"its leaves sum to {sums} rows, bytes and dead entries")
     if any((s.sequence or 0) > (node.sequence or 0) for s in leaves):
+        key = keys.segment_key(node.id)
         yield finding("sequence_wrong", key, "has a lower sequence than a leaf in it")
     for leaf in leaves:
         yield from check_reference(leaf, node.sequence or 0)
@@ -263,12 +260,10 @@ def check_file_segment(
     segment: Segment, entries: Sequence[DataFile], evidence: Evidence
 ) -> Iterator[Finding]:
     """Sums and bounds of a reference against all entries: readers skip segments by them."""
-    key = keys.segment_key(segment.id)
     sums = (sum(f.rows for f in entries), sum(f.size for f in entries))
     if sums != (segment.rows, segment.bytes):
-        yield finding(
-            "segment_contradicts",
-            key,
+        yield _contradicts(
+            segment,
             f"the entries sum to {sums[0]} rows and {sums[1]} bytes, the reference says "
             f"{segment.rows} and {segment.bytes}",
         )
@@ -279,12 +274,10 @@ def check_file_segment(
     for field_id, claimed in segment.stats.items():
         name, kind = column_of(schema, field_id)
         if kind is None or field_id not in actual:
-            yield finding(
-                "segment_contradicts", key, f"bounds column {name}, which its entries do not bound"
-            )
+            yield _contradicts(segment, f"bounds column {name}, which its entries do not bound")
             continue
         for what in contradictions(claimed, actual[field_id], kind):
-            yield finding("segment_contradicts", key, f"column {name}: {what}")
+            yield _contradicts(segment, f"column {name}: {what}")
 
 
 def check_ledger_segment(segment: Segment, records: Sequence[LedgerRecord]) -> Iterator[Finding]:
@@ -292,11 +285,7 @@ def check_ledger_segment(segment: Segment, records: Sequence[LedgerRecord]) -> I
     known = [r.time_us for r in records if r.time_us is not None]
     first, last = segment.first_us, segment.last_us
     if first is None or last is None or (known and (min(known) < first or max(known) > last)):
-        yield finding(
-            "segment_contradicts",
-            keys.segment_key(segment.id),
-            "its records are outside the span of times in the reference",
-        )
+        yield _contradicts(segment, "its records are outside the span of times in the reference")
 
 
 # -- entries --------------------------------------------------------------------------------------

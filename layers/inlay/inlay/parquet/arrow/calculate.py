@@ -27,7 +27,15 @@ from inlay.format.expression import Apply, Column, Constant, Expression, Test, l
 from inlay.format.predicate import Operator
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Type
 from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT
-from inlay.parquet.arrow.evaluate import COMPARE, Columns, column_at, columns_of, evaluate, like
+from inlay.parquet.arrow.evaluate import (
+    COMPARE,
+    Columns,
+    column_at,
+    columns_of,
+    compare_floats,
+    evaluate,
+    like,
+)
 from inlay.parquet.arrow.pieces import halved, narrow, repeated
 from inlay.parquet.arrow.types import (
     arrow_primitive,
@@ -132,9 +140,13 @@ def _of_column(field_id: int, kind: Type, batch: pa.RecordBatch, columns: Column
         array = array.storage
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    if pa.types.is_float32(array.type) or pa.types.is_float16(array.type):
-        return array.cast(pa.float64())
-    return array
+    return _widened(array)
+
+
+def _widened(array: pa.Array) -> pa.Array:
+    """Floating numbers as doubles, as expressions have them."""
+    narrow = pa.types.is_float32(array.type) or pa.types.is_float16(array.type)
+    return array.cast(pa.float64()) if narrow else array
 
 
 def _scalar(value: Any, kind: Type | None) -> pa.Scalar:
@@ -173,7 +185,7 @@ def _joined(
         if is_open.true_count == len(is_open):
             flags = combine(flags, _flags(calculate(part, batch, columns)))
         elif is_open.true_count:
-            rows = _positions(is_open)
+            rows = pc.indices_nonzero(is_open).cast(pa.int64())
             there = _flags(calculate(part, batch.take(rows), columns))
             spread = pa.nulls(batch.num_rows, pa.bool_())
             spread = pc.replace_with_mask(spread, is_open, there)
@@ -183,10 +195,6 @@ def _joined(
 
 def _flags(array: pa.Array) -> pa.Array:
     return array.cast(pa.bool_()) if pa.types.is_null(array.type) else array
-
-
-def _positions(mask: pa.BooleanArray) -> pa.Array:
-    return pc.indices_nonzero(mask).cast(pa.int64())
 
 
 def _case(
@@ -382,7 +390,7 @@ def _compared(node: Apply, values: list[pa.Array]) -> pa.Array:
         return pa.nulls(len(left), pa.bool_())
     kernel = COMPARE[node.function]
     if pa.types.is_floating(left.type) or pa.types.is_floating(right.type):
-        return _with_nan(cast(Operator, node.function), _doubles(left), _doubles(right))
+        return compare_floats(cast(Operator, node.function), _doubles(left), _doubles(right))
     if _is_exact(left) and _is_exact(right):
         same = left.type == right.type or all(
             pa.types.is_signed_integer(side.type) for side in values
@@ -397,24 +405,6 @@ def _compared(node: Apply, values: list[pa.Array]) -> pa.Array:
 
 def _is_exact(array: pa.Array) -> bool:
     return bool(pa.types.is_integer(array.type) or pa.types.is_decimal(array.type))
-
-
-def _with_nan(op: Operator, left: pa.Array, right: pa.Array) -> pa.Array:
-    compared = COMPARE[op](left, right)  # of NaN only != is TRUE
-    one, other = pc.is_nan(left), pc.is_nan(right)
-    match op:
-        case "=":
-            return pc.or_(compared, pc.and_(one, other))
-        case "!=":
-            return pc.and_(compared, pc.invert(pc.and_(one, other)))
-        case "<":
-            return pc.or_(compared, pc.and_(other, pc.invert(one)))
-        case "<=":
-            return pc.or_(compared, other)
-        case ">":
-            return pc.or_(compared, pc.and_(one, pc.invert(other)))
-        case ">=":
-            return pc.or_(compared, one)
 
 
 def _same_unit(*arrays: pa.Array) -> list[pa.Array]:
@@ -438,15 +428,13 @@ def _naive(array: pa.Array) -> pa.Array:
 def _one_of(node: Apply, values: list[pa.Array]) -> pa.Array:
     subject, *items = values
     equal = Apply("=", node.arguments[:2], node.type)
-    each = (_compared(equal, [subject, item]) for item in items)
-    return reduce(pc.or_kleene, each)
+    return reduce(pc.or_kleene, (_compared(equal, [subject, item]) for item in items))
 
 
 def _in(node: Apply, values: list[pa.Array]) -> pa.Array:
     subject, listed = values[0], node.arguments[1:]
-    texts = [
-        each.value for each in listed if isinstance(each, Constant) and isinstance(each.value, str)
-    ]
+    values_of = (item.value for item in listed if isinstance(item, Constant))
+    texts = [value for value in values_of if isinstance(value, str)]
     if len(texts) < len(listed) or not pa.types.is_string(subject.type):
         return _one_of(node, values)
     hit = pc.is_in(subject, pa.array(texts, pa.string()))
@@ -548,18 +536,15 @@ def _floored(value: pa.Array, unit: str) -> pa.Array:
     return floored
 
 
+_WITHIN_DAYS = ("hour", "minute", "second", "millisecond", "microsecond")
+
+
 def _truncated(node: Apply, values: list[pa.Array]) -> pa.Array:
     [value] = values
     unit = str(node.detail)
     if pa.types.is_null(value.type):
         return value
-    if pa.types.is_date(value.type) and unit in (
-        "hour",
-        "minute",
-        "second",
-        "millisecond",
-        "microsecond",
-    ):
+    if pa.types.is_date(value.type) and unit in _WITHIN_DAYS:
         return value
     naive = _naive(value)
     floored = _monday(naive) if unit == "week" else _floored(naive, unit).cast(naive.type)
@@ -718,7 +703,7 @@ def _holds(node: Apply, values: list[pa.Array]) -> pa.Array:
     column = Column(0, element.type) if element.type is not None else Constant(None, None)
     equal = Apply("=", (column, element), Primitive("bool"))
     hit = _compared(
-        equal, [_plain(held), pa.repeat(_scalar(element.value, element.type), len(held))]
+        equal, [_widened(held), pa.repeat(_scalar(element.value, element.type), len(held))]
     )
     counts = pc.cumulative_sum(hit.fill_null(False).cast(pa.int64()))
     counts = pa.concat_arrays([to_array([0], pa.int64()), counts])
@@ -726,10 +711,6 @@ def _holds(node: Apply, values: list[pa.Array]) -> pa.Array:
     before = counts.take(offsets.slice(0, len(value)))
     after = counts.take(offsets.slice(1, len(value)))
     return pc.if_else(value.is_valid(), pc.greater(after, before), to_scalar(None, pa.bool_()))
-
-
-def _plain(array: pa.Array) -> pa.Array:
-    return array.cast(pa.float64()) if pa.types.is_float32(array.type) else array
 
 
 # -- CAST -------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from inlay.parquet.arrow.types import (
     as_stored,
     is_list,
     paired,
+    pairs_of,
     to_array,
     to_arrow_array,
     to_physical,
@@ -118,8 +119,7 @@ def _node(node: Field, array: pa.Array) -> Iterator[tuple[Field, pa.Array]]:
         case ListOf(element) if is_list(array.type):
             yield from _node(element, array.flatten())
         case MapOf(key, value) if pa.types.is_map(array.type):
-            pair = pa.struct([array.type.key_field, array.type.item_field])
-            keys, items = array.view(pa.list_(pair)).flatten().flatten()
+            keys, items = pairs_of(array).flatten().flatten()
             yield from _node(key, keys)
             yield from _node(value, items)
         case Primitive() | Struct() | ListOf() | MapOf():

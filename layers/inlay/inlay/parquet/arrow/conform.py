@@ -33,14 +33,16 @@ from inlay.parquet.arrow.types import (
     arrow_primitive,
     arrow_type,
     as_stored,
+    inner_fields,
     is_list,
-    list_offsets,
+    nested_as,
     plain_type,
     primitive_from_arrow,
     schema_to_arrow,
     to_arrow_scalar,
     to_scalar,
     unsupported,
+    with_inner,
 )
 from inlay.parquet.arrow.words import words_of
 
@@ -100,8 +102,9 @@ def _known_by_name(
 ) -> dict[str, pa.Field]:
     by_name = {field.name: field for field in given}
     if len(by_name) < len(given):
+        within = f" within {'.'.join(path)!r}" if path else ""
         raise SchemaMismatch(
-            f"the data has two columns of the same name{_within(path)}",
+            f"the data has two columns of the same name{within}",
             next_step="Rename one of them",
         )
     unknown = sorted(by_name.keys() - {field.name for field in fields})
@@ -182,10 +185,6 @@ def _check_leaf(
         if len(bounds) < 2:
             raise _mismatch(path, arrow, field)
         yield field.id
-
-
-def _within(path: Path) -> str:
-    return f" within {'.'.join(path)!r}" if path else ""
 
 
 def _missing(path: Path) -> SchemaMismatch:
@@ -291,26 +290,12 @@ def _check_no_runs(column: pa.Field, within: Path) -> None:
 
 def _without_views(array: pa.Array) -> pa.Array:
     """Within lists rebuilt: Arrow's cast of list views with NULL or empty rows gives wrong offsets."""
-    kind, wanted = array.type, without_view(array.type)
-    if wanted.equals(kind):
+    plain = without_view(array.type)
+    if plain.equals(array.type):
         return array
-    mask = array.is_null() if array.null_count else None
-    if pa.types.is_struct(kind):
-        fields = [_without_views(array.field(n)) for n in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(fields, fields=list(wanted), mask=mask)
-    if pa.types.is_fixed_size_list(kind):
-        first = array.offset * kind.list_size
-        values = array.values.slice(first, len(array) * kind.list_size)
-        return pa.FixedSizeListArray.from_arrays(_without_views(values), type=wanted, mask=mask)
-    if pa.types.is_map(kind):
-        pairs = array.view(pa.list_(pa.struct([kind.key_field, kind.item_field])))
-        keys, items = map(_without_views, pairs.flatten().flatten())
-        ends = list_offsets(pairs).cast(pa.int32())
-        return pa.MapArray.from_arrays(ends, keys, items, wanted, mask=mask)
-    if is_list(kind):
-        values = _without_views(array.flatten())
-        return pa.LargeListArray.from_arrays(list_offsets(array), values, wanted, mask=mask)
-    return array.cast(wanted)
+    if not inner_fields(plain):
+        return array.cast(plain)
+    return nested_as(array, plain, lambda inner, _: _without_views(inner))
 
 
 def without_view(kind: pa.DataType) -> pa.DataType:
@@ -319,18 +304,10 @@ def without_view(kind: pa.DataType) -> pa.DataType:
         return pa.large_string()
     if pa.types.is_binary_view(kind):
         return pa.large_binary()
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(without_view(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        key, item = without_view(kind.key_type), without_view(kind.item_type)
-        same = key.equals(kind.key_type) and item.equals(kind.item_type)
-        return kind if same else pa.map_(key, item)
-    if not is_list(kind) or without_view(kind.value_type).equals(kind.value_type):
-        return kind
-    value = kind.value_field.with_type(without_view(kind.value_type))
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(value, kind.list_size)
-    return pa.large_list(value)
+    plain = with_inner(kind, lambda field: field.with_type(without_view(field.type)))
+    if plain is kind or not is_list(kind) or pa.types.is_fixed_size_list(kind):
+        return plain
+    return pa.large_list(plain.value_field)
 
 
 def _check_whole(batch: pa.RecordBatch) -> None:
@@ -544,20 +521,16 @@ def _conform_nested(
                     _require(made[at], field, (*path, field.name))
             return pa.StructArray.from_arrays(made, fields=fields, mask=array.is_null())
         case ListOf(was_element), ListOf(element) if is_list(array.type):
-            within = (*path, "element")
-            values = _conform_array(array.flatten(), was_element, element, within, by_value)
-            starts = list_offsets(array).cast(pa.int32())
-            return pa.ListArray.from_arrays(starts, values, arrow, mask=array.is_null())
+            sides = [(was_element, element)]
         case MapOf(was_key, was_value), MapOf(key, value) if pa.types.is_map(array.type):
-            # The same bytes as a list of structs, which Arrow can access.
-            array = array.view(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
-            keys, items = array.flatten().flatten()
-            keys = _conform_array(keys, was_key, key, (*path, "key"), by_value)
-            items = _conform_array(items, was_value, value, (*path, "value"), by_value)
-            starts = list_offsets(array).cast(pa.int32())
-            return pa.MapArray.from_arrays(starts, keys, items, arrow, mask=array.is_null())
+            sides = [(was_key, key), (was_value, value)]
         case _:
             raise _mismatch(path, array.type, field)
+
+    def convert(inner: pa.Array, n: int) -> pa.Array:
+        return _conform_array(inner, *sides[n], (*path, sides[n][1].name), by_value)
+
+    return nested_as(array, arrow, convert)
 
 
 def _fill_under(parents: pa.Array, children: pa.Array) -> pa.Array:

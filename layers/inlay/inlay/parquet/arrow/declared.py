@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from inlay.errors import SchemaMismatch, UnsupportedType
 from inlay.format.properties import arrow_categories, arrow_types
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, fields_within
 from inlay.format.snapshot import Snapshot
 from inlay.parquet.arrow.categories import (
     Entries,
@@ -43,8 +43,9 @@ from inlay.parquet.arrow.types import (
     COMMENT,
     FIELD_ID,
     arrow_field,
+    inner_fields,
     is_list,
-    list_offsets,
+    nested_as,
     paired,
     schema_to_arrow,
 )
@@ -197,16 +198,14 @@ def _exported_metadata(field: pa.Field) -> dict[bytes, bytes]:
 
     def number() -> int:
         nonlocal at
-        found = int.from_bytes(ctypes.string_at(at, 4), sys.byteorder)
         at += 4
-        return found
+        return int.from_bytes(ctypes.string_at(at - 4, 4), sys.byteorder)
 
     def text() -> bytes:
         nonlocal at
         size = number()
-        found = ctypes.string_at(at, size)
         at += size
-        return found
+        return ctypes.string_at(at - size, size)
 
     return {text(): text() for _ in range(number())}
 
@@ -464,19 +463,12 @@ def _dress(
         return pa.ExtensionArray.from_storage(target, storage)
     if pa.types.is_dictionary(target):
         return _dress_dictionary(array, target, node, orders)
-    kind = None if node is None else node.type
-    if pa.types.is_struct(target):
-        fields = [target.field(n) for n in range(target.num_fields)]
-        nodes = kind.fields if isinstance(kind, Struct) else (None,) * len(fields)
-        children = [
-            _dress(child, field.type, within, orders)
-            for child, field, within in zip(array.flatten(), fields, nodes, strict=True)
-        ]
-        return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
-    if pa.types.is_map(target):
-        return _dress_map(array, target, kind, orders)
-    if is_list(target):
-        return _dress_list(array, target, kind, orders)
+    if inner := inner_fields(target):
+        within = () if node is None else fields_within(node.type)
+        nodes = within if len(within) == len(inner) else (None,) * len(inner)
+        return nested_as(
+            array, target, lambda child, n: _dress(child, inner[n].type, nodes[n], orders)
+        )
     if pa.types.is_float16(target):
         return _halves(array)
     return array.cast(target)
@@ -503,52 +495,3 @@ def _halves(array: pa.Array) -> pa.Array:
     if not pc.all(same, min_count=0).as_py():
         raise pa.ArrowInvalid("a value has more digits than a half-precision float has")
     return halves
-
-
-def _dress_list(
-    array: pa.Array, target: pa.DataType, kind: Type | None, orders: Mapping[int, pa.Array]
-) -> pa.Array:
-    element = kind.element if isinstance(kind, ListOf) else None
-    if pa.types.is_fixed_size_list(target):
-        values = _dress(_in_slots(array, target.list_size), target.value_type, element, orders)
-        return pa.FixedSizeListArray.from_arrays(values, type=target, mask=array.is_null())
-    values = _dress(array.flatten(), target.value_type, element, orders)
-    offsets, mask = list_offsets(array), array.is_null()
-    if pa.types.is_large_list(target):
-        return pa.LargeListArray.from_arrays(offsets, values, target, mask=mask)
-    narrow = offsets.cast(pa.int32())
-    if pa.types.is_list(target):
-        return pa.ListArray.from_arrays(narrow, values, target, mask=mask)
-    wide = pa.types.is_large_list_view(target)
-    made = pa.LargeListViewArray if wide else pa.ListViewArray
-    starts = (offsets if wide else narrow).slice(0, len(array))
-    sizes = pc.list_value_length(array).fill_null(0).cast(starts.type)
-    return made.from_arrays(starts, sizes, values, target, mask=mask)
-
-
-def _in_slots(array: pa.Array, size: int) -> pa.Array:
-    """The elements of lists that all have `size`, with as many nulls for each null list."""
-    if not pc.all(pc.equal(pc.list_value_length(array), size), min_count=0).as_py():
-        raise pa.ArrowInvalid("a list has another length")
-    values = array.flatten()
-    if not array.null_count:
-        return values
-    valid = array.is_valid()
-    place = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
-    dense = pa.FixedSizeListArray.from_arrays(values, size)
-    return dense.take(pc.if_else(valid, place, pa.scalar(None, pa.int64()))).values
-
-
-def _dress_map(
-    array: pa.Array, target: pa.MapType, kind: Type | None, orders: Mapping[int, pa.Array]
-) -> pa.Array:
-    key, value = (kind.key, kind.value) if isinstance(kind, MapOf) else (None, None)
-    listed = array.view(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
-    keys, items = listed.flatten().flatten()
-    return pa.MapArray.from_arrays(
-        list_offsets(listed).cast(pa.int32()),
-        _dress(keys, target.key_type, key, orders),
-        _dress(items, target.item_type, value, orders),
-        target,
-        mask=array.is_null(),
-    )

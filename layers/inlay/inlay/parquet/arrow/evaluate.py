@@ -13,7 +13,7 @@ have: NULL in each row. A child of a NULL struct is NULL.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import assert_never
 
 import pyarrow as pa
@@ -82,6 +82,7 @@ def selected(predicate: Predicate, batch: pa.RecordBatch, columns: Columns) -> p
 
 def evaluate(predicate: Predicate, batch: pa.RecordBatch, columns: Columns) -> pa.BooleanArray:
     """TRUE, FALSE or null for each row."""
+    judge: Callable[[pa.Array], pa.Array]
     match predicate:
         case And(parts) | Or(parts):
             is_and = isinstance(predicate, And)
@@ -99,24 +100,19 @@ def evaluate(predicate: Predicate, batch: pa.RecordBatch, columns: Columns) -> p
         case IsNull(field_id):
             array = _column(field_id, batch, columns)
             return _constant(True, batch.num_rows) if array is None else array.is_null()
-        case Comparison(field_id, _, literal):
-            kind = literal.type
+        case Comparison(field_id, op, literal):
+            kind, judge = literal.type, partial(_compare, op=op, literal=literal)
         case In(field_id, kind, _):
-            pass
-        case Like(field_id, _):
-            kind = _STRING
+            judge = partial(_in, node=predicate)
+        case Like(field_id, pattern):
+            kind, judge = _STRING, partial(like, pattern=pattern)
         case _:
             assert_never(predicate)
     held = comparable(_column(field_id, batch, columns), kind)
     if held is None:
         return _constant(None, batch.num_rows)
     values, indices = held
-    if isinstance(predicate, Comparison):
-        hit = _compare(values, predicate.op, predicate.literal)
-    elif isinstance(predicate, In):
-        hit = _in(values, predicate)
-    else:
-        hit = like(values, predicate.pattern)
+    hit = judge(values)
     return hit if indices is None else hit.take(indices)
 
 
@@ -175,22 +171,19 @@ def comparable(array: pa.Array | None, kind: Primitive) -> tuple[pa.Array, pa.Ar
 
 def _compare(values: pa.Array, op: Operator, literal: Literal) -> pa.Array:
     if is_nan(literal.value):
-        return _compare_with_nan(values, op)
+        return compare_floats(op, values, to_scalar(literal.value, values.type))
     scalar = to_scalar(literal.value, arrow_primitive(literal.type))
     try:
         scalar = scalar.cast(values.type)
     except pa.ArrowInvalid:
-        return _compare_beyond(values, op, isinstance(literal.value, int) and literal.value > 0)
+        # A timestamp out of range of the column's finer unit, above or below every value.
+        is_above = isinstance(literal.value, int) and literal.value > 0
+        result = op == "!=" or op in (("<", "<=") if is_above else (">", ">="))
+        return _for_values(values, to_scalar(result, pa.bool_()))
     flags = COMPARE[op](values, scalar)
     if literal.type.is_float and op in (">", ">="):
         return pc.or_kleene(flags, pc.is_nan(values))
     return flags
-
-
-def _compare_beyond(values: pa.Array, op: str, above: bool) -> pa.Array:
-    """A timestamp out of range of the column's finer unit, above or below every value."""
-    result = op == "!=" or (op in ("<", "<=") if above else op in (">", ">="))
-    return _for_values(values, to_scalar(result, pa.bool_()))
 
 
 def _for_values(values: pa.Array, result: pa.Array | pa.Scalar) -> pa.Array:
@@ -198,15 +191,23 @@ def _for_values(values: pa.Array, result: pa.Array | pa.Scalar) -> pa.Array:
     return pc.if_else(values.is_valid(), result, to_scalar(None, pa.bool_()))
 
 
-def _compare_with_nan(values: pa.Array, op: Operator) -> pa.Array:
-    nan = pc.is_nan(values)
+def compare_floats(op: Operator, left: pa.Array, right: pa.Array | pa.Scalar) -> pa.Array:
+    """With NaN equal to itself and above every number."""
+    compared = COMPARE[op](left, right)  # of NaN only != is TRUE
+    one, other = pc.is_nan(left), pc.is_nan(right)
     match op:
-        case "=" | ">=":
-            return nan
-        case "!=" | "<":
-            return pc.invert(nan)
-        case "<=" | ">":
-            return _for_values(values, to_scalar(op == "<=", pa.bool_()))
+        case "=":
+            return pc.or_(compared, pc.and_(one, other))
+        case "!=":
+            return pc.and_(compared, pc.invert(pc.and_(one, other)))
+        case "<":
+            return pc.or_(compared, pc.and_(other, pc.invert(one)))
+        case "<=":
+            return pc.or_(compared, other)
+        case ">":
+            return pc.or_(compared, pc.and_(one, pc.invert(other)))
+        case ">=":
+            return pc.or_(compared, one)
 
 
 def _in(values: pa.Array, node: In) -> pa.Array:

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inlay.parquet.arrow.types import to_array, to_scalar
+from inlay.parquet.arrow.types import pairs_of, to_array, to_scalar
 
 # As much as the writer holds. Far below what 32 bits address, so that a piece may grow on the way.
 PIECE_BYTES = 256 * 1024 * 1024
@@ -55,7 +55,8 @@ def pieces(batch: pa.RecordBatch, *, row_bytes: int = 0) -> Iterator[pa.RecordBa
 
 def _cuts(sizes: _RowBytes, rows: int) -> Iterator[tuple[int, int]]:
     """(start, end) of pieces of rows of these sizes."""
-    ends = _numbers(_ends(sizes, rows))
+    sums = _ends(sizes, rows)
+    ends = memoryview(sums.buffers()[1]).cast("q")[sums.offset : sums.offset + len(sums)]
     start = 0
     while start < rows:
         end = max(start + 1, bisect_right(ends, ends[start] + PIECE_BYTES, start) - 1)
@@ -93,7 +94,8 @@ def bytes_at_most(array: pa.Array) -> int:
     if isinstance(array, pa.ExtensionArray):
         return bytes_at_most(array.storage)
     if pa.types.is_dictionary(kind):
-        return rows * _largest(array.dictionary)
+        sizes = bytes_of_rows(array.dictionary)
+        return rows * (sizes if isinstance(sizes, int) else int(pc.max(sizes).as_py() or 0))
     if pa.types.is_struct(kind):
         return sum(bytes_at_most(array.field(at)) for at in range(kind.num_fields))
     if pa.types.is_fixed_size_list(kind):
@@ -168,21 +170,13 @@ def _elements(array: pa.Array) -> pa.Array:
 
 
 def _as_list(array: pa.Array) -> pa.Array:
-    if pa.types.is_map(array.type):
-        return array.view(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
-    return array
+    return pairs_of(array) if pa.types.is_map(array.type) else array
 
 
 def _has_lists(kind: pa.DataType) -> bool:
     is_views = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
     is_lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind)
     return bool(is_views or is_lists or pa.types.is_fixed_size_list(kind))
-
-
-def _largest(values: pa.Array) -> int:
-    """The most bytes of one row."""
-    sizes = bytes_of_rows(values)
-    return sizes if isinstance(sizes, int) else int(pc.max(sizes).as_py() or 0)
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -218,10 +212,6 @@ def _ends(sizes: _RowBytes, rows: int) -> pa.Int64Array:
     if isinstance(sizes, int):
         sizes = pa.repeat(to_scalar(sizes, pa.int64()), rows)
     return pa.concat_arrays([to_array([0], pa.int64()), pc.cumulative_sum(sizes)])
-
-
-def _numbers(array: pa.Int64Array) -> memoryview:
-    return memoryview(array.buffers()[1]).cast("q")[array.offset : array.offset + len(array)]
 
 
 def _offsets(array: pa.Array) -> pa.Array:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from array import array as packed
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime, time
 from decimal import Decimal
 from types import NoneType
@@ -151,8 +151,8 @@ def _unscaled(value: Any, kind: pa.Decimal128Type) -> int:
 
 def _variable(encoded: list[bytes]) -> list[pa.Buffer]:
     offsets, end = packed("i", [0]), 0
-    for each in encoded:
-        end += len(each)
+    for text in encoded:
+        end += len(text)
         if end > _OFFSETS_END:
             raise OverflowError
         offsets.append(end)
@@ -161,11 +161,11 @@ def _variable(encoded: list[bytes]) -> list[pa.Buffer]:
 
 def _bits(flags: list[bool]) -> pa.Buffer:
     """Bit i of the buffer is `flags[i]`, least significant bit first."""
-    found = bytearray((len(flags) + 7) // 8)
+    octets = bytearray((len(flags) + 7) // 8)
     for i, flag in enumerate(flags):
         if flag:
-            found[i >> 3] |= 1 << (i & 7)
-    return pa.py_buffer(bytes(found))
+            octets[i >> 3] |= 1 << (i & 7)
+    return pa.py_buffer(bytes(octets))
 
 
 COMMENT = b"comment"  # of a column, in Arrow's metadata of its field
@@ -300,10 +300,10 @@ def _type_from_arrow(arrow: pa.DataType, path: tuple[str, ...], ids: Iterator[in
         )
     if pa.types.is_float16(arrow):
         return Primitive("float")  # it holds every half; `declared` restores the type
-    found = primitive_from_arrow(arrow)
-    if found is None:
+    kind = primitive_from_arrow(arrow)
+    if kind is None:
         raise unsupported(arrow, path)
-    return found
+    return kind
 
 
 def plain_type(arrow: pa.DataType) -> pa.DataType:
@@ -323,25 +323,90 @@ def storage_type(arrow: pa.DataType) -> pa.DataType:
     if isinstance(arrow, pa.BaseExtensionType):
         return storage_type(arrow.storage_type)
     views = pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow)
-    nested = is_list(arrow) or pa.types.is_struct(arrow) or pa.types.is_map(arrow)
-    if views or not nested:
+    if views:
         return arrow
-    fields = [arrow.field(n) for n in range(arrow.num_fields)]
+    return with_inner(arrow, lambda field: field.with_type(storage_type(field.type)))
+
+
+def inner_fields(arrow: pa.DataType) -> list[pa.Field]:
+    """What is directly within a struct, list or map, in the order of `fields_within`; else nothing."""
     if pa.types.is_map(arrow):
-        fields = [arrow.key_field, arrow.item_field]
-    inner = [storage_type(field.type) for field in fields]
-    if all(
-        new is field.type or new == field.type for new, field in zip(inner, fields, strict=True)
-    ):
+        return [arrow.key_field, arrow.item_field]
+    if not (pa.types.is_struct(arrow) or is_list(arrow)):
+        return []
+    return [arrow.field(n) for n in range(arrow.num_fields)]
+
+
+# By the kind of list, how it is made of its field of elements.
+_LISTS: dict[type[pa.DataType], Callable[[pa.Field], pa.DataType]] = {
+    pa.ListType: pa.list_,
+    pa.LargeListType: pa.large_list,
+    pa.ListViewType: pa.list_view,
+    pa.LargeListViewType: pa.large_list_view,
+}
+
+
+def with_inner(arrow: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
+    """The type with the fields directly within it changed; the very same object where nothing changes."""
+    before = inner_fields(arrow)
+    fields = [change(field) for field in before]
+    if all(new.equals(old, check_metadata=True) for new, old in zip(fields, before, strict=True)):
         return arrow
-    fields = [field.with_type(new) for field, new in zip(fields, inner, strict=True)]
     if pa.types.is_struct(arrow):
         return pa.struct(fields)
     if pa.types.is_map(arrow):
-        return pa.map_(fields[0], fields[1], keys_sorted=arrow.keys_sorted)
+        return pa.map_(*fields, keys_sorted=arrow.keys_sorted)
     if pa.types.is_fixed_size_list(arrow):
         return pa.list_(fields[0], arrow.list_size)
-    return pa.large_list(fields[0]) if pa.types.is_large_list(arrow) else pa.list_(fields[0])
+    return _LISTS[type(arrow)](fields[0])
+
+
+def nested_as(
+    array: pa.Array, target: pa.DataType, convert: Callable[[pa.Array, int], pa.Array]
+) -> pa.Array:
+    """A struct, list or map in another type of the same shape. `convert` is given what is within, by its
+    place in `inner_fields`. Raises pa.ArrowException for a list of another length than `target` has."""
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(target):
+        children = [convert(child, n) for n, child in enumerate(array.flatten())]
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+    if pa.types.is_map(target):
+        pairs = pairs_of(array)
+        keys, items = (convert(side, n) for n, side in enumerate(pairs.flatten().flatten()))
+        ends = list_offsets(pairs).cast(pa.int32())
+        return pa.MapArray.from_arrays(ends, keys, items, target, mask=mask)
+    if pa.types.is_fixed_size_list(target):
+        values = convert(_in_slots(array, target.list_size), 0)
+        return pa.FixedSizeListArray.from_arrays(values, type=target, mask=mask)
+    values, offsets = convert(array.flatten(), 0), list_offsets(array)
+    if pa.types.is_large_list(target):
+        return pa.LargeListArray.from_arrays(offsets, values, target, mask=mask)
+    narrow = offsets.cast(pa.int32())
+    if pa.types.is_list(target):
+        return pa.ListArray.from_arrays(narrow, values, target, mask=mask)
+    wide = pa.types.is_large_list_view(target)
+    made = pa.LargeListViewArray if wide else pa.ListViewArray
+    starts = (offsets if wide else narrow).slice(0, len(array))
+    sizes = pc.list_value_length(array).fill_null(0).cast(starts.type)
+    return made.from_arrays(starts, sizes, values, target, mask=array.is_null())
+
+
+def pairs_of(array: pa.MapArray) -> pa.ListArray:
+    """A map as a list of structs, which Arrow can access: the same bytes."""
+    return array.view(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+
+
+def _in_slots(array: pa.Array, size: int) -> pa.Array:
+    """The elements of lists that all have `size`, with as many nulls for each null list."""
+    if not pc.all(pc.equal(pc.list_value_length(array), size), min_count=0).as_py():
+        raise pa.ArrowInvalid("a list has another length")
+    values = array.flatten()
+    if not array.null_count:
+        return values
+    valid = array.is_valid()
+    place = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
+    dense = pa.FixedSizeListArray.from_arrays(values, size)
+    return dense.take(pc.if_else(valid, place, to_scalar(None, pa.int64()))).values
 
 
 def as_stored(array: pa.Array) -> pa.Array:
@@ -488,8 +553,8 @@ def to_physical(value: pa.Scalar | Any, kind: Primitive) -> Value | None:
             return None
         if kind.is_temporal:
             return physical(kind, _temporal(value, kind))
-        found = value.as_py() if isinstance(value, pa.Scalar) else value
-        return physical(kind, _plain(found, kind))
+        plain = value.as_py() if isinstance(value, pa.Scalar) else value
+        return physical(kind, _plain(plain, kind))
     except (pa.ArrowException, ArithmeticError, ValueError, TypeError):
         raise InvalidRequest(
             f"{a_type(value)} cannot be read as type {kind} without loss"

@@ -30,6 +30,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from inlay.parquet.arrow.types import with_inner
 from inlay.parquet.footer.fields import ARROW_SCHEMA, Chunk, File, Group, KeyValue, Meta, Stats
 from inlay.parquet.footer.footer import RowGroup
 from inlay.parquet.footer.thrift import Struct, encode_struct, unpack
@@ -313,30 +314,8 @@ def _without_field_metadata(field: pa.Field, texts: frozenset[str]) -> pa.Field:
         for key, value in metadata.items()
         if not key.startswith(POLARS_VALUES) and not names_any(key + value, texts)
     }
-    return field.with_type(_rebuilt(field.type, texts)).with_metadata(kept or None)
-
-
-def _rebuilt(kind: pa.DataType, texts: frozenset[str]) -> pa.DataType:
-    """The same type; the fields within it without metadata that name `texts`."""
-
-    def left(child: pa.Field) -> pa.Field:
-        return _without_field_metadata(child, texts)
-
-    if pa.types.is_struct(kind):
-        return pa.struct([left(child) for child in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(left(kind.key_field), left(kind.item_field), keys_sorted=kind.keys_sorted)
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(left(kind.value_field), kind.list_size)
-    for is_kind, make in (
-        (pa.types.is_list, pa.list_),
-        (pa.types.is_large_list, pa.large_list),
-        (pa.types.is_list_view, pa.list_view),
-        (pa.types.is_large_list_view, pa.large_list_view),
-    ):
-        if is_kind(kind):
-            return make(left(kind.value_field))
-    return kind
+    kind = with_inner(field.type, lambda inner: _without_field_metadata(inner, texts))
+    return field.with_type(kind).with_metadata(kept or None)
 
 
 def _without_member(name: str, node: Any, texts: frozenset[str]) -> Any:

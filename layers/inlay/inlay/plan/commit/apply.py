@@ -317,7 +317,8 @@ def apply(
     if skipped and any(u.whole for u in change.of(ReplaceFiles)):
         gone = frozenset(key for unit in skipped for key in unit.inputs)
         return Conflict("files whose rows were to be deleted were replaced or marked", gone)
-    if change.units and not units and not _does_something_else(change):
+    others = change.request or change.added or change.markers or change.removed or change.dropped
+    if change.units and not (units or others or any(map(always_commits, change.updates))):
         return Unchanged(skipped)
 
     draft = Draft(state, change, units, remapped, commit_id, name(b"salt"))
@@ -386,9 +387,9 @@ def _twice(state: State, change: Change) -> NeedSegments | RequestRefused | None
         case NeedSegments() | RequestRefused():
             return known
         case AlreadyApplied(duplicates=ids):
-            there += [each.text for each in change.objects if each.id in ids]
+            there += [o.text for o in change.objects if o.id in ids]
         case frozenset():
-            there += [each.text for each in change.objects if each.id in known]
+            there += [o.text for o in change.objects if o.id in known]
         case _:
             assert_never(known)
     return RequestRefused(f"they came in {there[0][:200]}", "twice") if there else None
@@ -429,11 +430,6 @@ def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:
             for e in draft.erasures
         ),
     )
-
-
-def _does_something_else(change: Change) -> bool:
-    named = change.added or change.markers or change.removed or change.dropped
-    return bool(change.request or named or any(map(always_commits, change.updates)))
 
 
 def without_duplicates(change: Change, known: frozenset[bytes]) -> Change:

@@ -6,7 +6,8 @@ Promise: the draft differs from its base by the change and nothing else; counts 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import partial
 from typing import Any, TypeVar, assert_never
 
 from inlay.format.entry import DataFile, LedgerRecord, Marker, Where
@@ -223,17 +224,33 @@ class Draft:
         self.dropped = _Dropped()
         if not gone:
             return tier
-        dead: dict[str, list[int]] = {}
-        removed: list[DataFile] = []
-        for leaf, contents in self._at_hand(tier):
-            for ordinal, entry in live_entries(leaf, contents):
-                if entry.key in gone:
-                    dead.setdefault(leaf.id, []).append(ordinal)
-                    removed.append(entry)
-        removed += [f for f in tier.inline if f.key in gone]
+        kept, removed = self._parted(tier, self.state.contents.files, lambda f: f.key in gone)
         self.dropped.add(removed)
-        kept = tuple(f for f in tier.inline if f.key not in gone)
-        return Tier(self._mark_dead(tier, dead), kept)
+        return kept
+
+    def _parted(
+        self,
+        tier: Tier[E],
+        loaded: Mapping[str, Sequence[E]],
+        goes: Callable[[E], bool],
+        may_go: Callable[[Segment], bool] = lambda _: True,
+    ) -> tuple[Tier[E], list[E]]:
+        """The tier without the entries that go, and these. What is not loaded stays, and so does what is in
+        leaves of which none `may_go`."""
+        nodes = self.state.contents.nodes
+        dead: dict[str, list[int]] = {}
+        gone: list[E] = []
+        for leaf in open_tree(tier.segments, nodes).leaves:
+            if leaf.id not in loaded or not may_go(leaf):
+                continue
+            for ordinal, entry in live_entries(leaf, loaded[leaf.id]):
+                if goes(entry):
+                    dead.setdefault(leaf.id, []).append(ordinal)
+                    gone.append(entry)
+        kept: list[E] = []
+        for entry in tier.inline:
+            (gone if goes(entry) else kept).append(entry)
+        return Tier(mark_dead(tier.segments, nodes, dead), tuple(kept)), gone
 
     def _in_place(self, markers: Tier[Marker]) -> Set[str]:
         """Restamped files whose entries stay where they are. A restamp gives a file the sequence of the
@@ -262,28 +279,16 @@ class Draft:
             if marker.file is not None or predicate is None:
                 continue
             before = self.dropped.files, self.dropped.rows
-            kept: list[DataFile] = []
-            for entry in tier.inline:
-                if entry.rows > 0 and marker_hits_all(marker, entry, self.evidence):
-                    self.dropped.add((entry,))
-                else:
-                    kept.append(entry)
-            segments = [
-                s
-                for s in tier.segments
-                # An erasure counts what it removes.
-                if marker.erasure is not None or not self._drops_whole(s, predicate)
-            ]
-            tier = Tier(tuple(segments), tuple(kept))
-            dead: dict[str, list[int]] = {}
-            for leaf, contents in self._at_hand(tier):
-                if not reference_may_hit(marker, leaf, self.evidence):
-                    continue
-                for ordinal, entry in live_entries(leaf, contents):
-                    if entry.rows > 0 and marker_hits_all(marker, entry, self.evidence):
-                        dead.setdefault(leaf.id, []).append(ordinal)
-                        self.dropped.add((entry,))
-            tier = Tier(self._mark_dead(tier, dead), tier.inline)
+            if marker.erasure is None:  # an erasure counts what it removes
+                kept = (s for s in tier.segments if not self._drops_whole(s, predicate))
+                tier = Tier(tuple(kept), tier.inline)
+            tier, covered = self._parted(
+                tier,
+                self.state.contents.files,
+                partial(self._is_emptied, marker),
+                partial(reference_may_hit, marker, evidence=self.evidence),
+            )
+            self.dropped.add(covered)
             if marker.erasure is not None:
                 files, rows = self.dropped.files - before[0], self.dropped.rows - before[1]
                 self.emptied[marker.erasure] = files, rows
@@ -300,41 +305,43 @@ class Draft:
         self.dropped.bytes += segment.bytes
         return True
 
-    def _at_hand(self, tier: Tier[DataFile]) -> Iterator[tuple[Segment, Sequence[DataFile]]]:
-        contents = self.state.contents
-        for leaf in open_tree(tier.segments, contents.nodes).leaves:
-            if leaf.id in contents.files:
-                yield leaf, contents.files[leaf.id]
-
-    def _mark_dead(self, tier: Tier[Any], dead: Mapping[str, Iterable[int]]) -> tuple[Segment, ...]:
-        return mark_dead(tier.segments, self.state.contents.nodes, dead)
+    def _is_emptied(self, marker: Marker, entry: DataFile) -> bool:
+        return entry.rows > 0 and marker_hits_all(marker, entry, self.evidence)
 
     def _worth_keeping(
         self, files: Tier[DataFile], markers: tuple[Marker, ...]
     ) -> tuple[Marker, ...]:
         """New table-wide markers that may still hit a file: the others have no effect any more. An erasure
         keeps its marker until its end."""
-        kept: list[Marker] = []
-        for marker in markers:
-            if marker.file is not None or marker.erasure or self._may_hit(marker, files):
-                kept.append(marker)
-        return tuple(kept)
+        return tuple(
+            m
+            for m in markers
+            if m.file is not None or m.erasure is not None or self._may_hit(m, files)
+        )
 
     def _may_hit(self, marker: Marker, files: Tier[DataFile]) -> bool:
-        evidence = self.evidence
-        for entry in files.inline:
-            if marker_may_hit(marker, entry, evidence):
-                return True
+        return self._may_have(
+            files,
+            partial(marker_may_hit, marker, evidence=self.evidence),
+            partial(reference_may_hit, marker, evidence=self.evidence),
+        )
+
+    def _may_have(
+        self,
+        files: Tier[DataFile],
+        is_one: Callable[[DataFile], bool],
+        may_have: Callable[[Segment], bool],
+    ) -> bool:
+        """Whether a file is one, or a reference to what is not loaded may have one."""
+        if any(map(is_one, files.inline)):
+            return True
+        loaded = self.state.contents.files
         opened = open_tree(files.segments, self.state.contents.nodes)
-        for leaf in opened.leaves:
-            if not reference_may_hit(marker, leaf, evidence):
-                continue
-            contents = self.state.contents.files.get(leaf.id)
-            if contents is None:
-                return True
-            if any(marker_may_hit(marker, f, evidence) for _, f in live_entries(leaf, contents)):
-                return True
-        return any(reference_may_hit(marker, node, evidence) for node in opened.closed)
+        return any(map(may_have, opened.closed)) or any(
+            leaf.id not in loaded or any(is_one(f) for _, f in live_entries(leaf, loaded[leaf.id]))
+            for leaf in opened.leaves
+            if may_have(leaf)
+        )
 
     def _remove_markers(
         self, tier: Tier[Marker], files: Tier[DataFile], outputs: tuple[DataFile, ...]
@@ -357,21 +364,13 @@ class Draft:
             if marker.id not in asked and marker.erasure not in closed:
                 return False
             if marker.file is not None:
-                return not _is_live(self.state, files, marker.file)
+                return not self._may_have(files, lambda f: f.key == marker.file, lambda _: True)
             return not self._may_hit(marker, files)
 
-        dead: dict[str, list[int]] = {}
-        for leaf in open_tree(tier.segments, self.state.contents.nodes).leaves:
-            contents = self.state.contents.markers.get(leaf.id)
-            if contents is None:
-                continue  # readers ignore markers of missing files; compaction drops them
-            for ordinal, marker in live_entries(leaf, contents):
-                if goes(marker):
-                    dead.setdefault(leaf.id, []).append(ordinal)
-        inline = tuple(m for m in tier.inline if not goes(m))
-        self.dropped_markers += len(tier.inline) - len(inline)
-        self.dropped_markers += sum(len(d) for d in dead.values())
-        return Tier(self._mark_dead(tier, dead), inline)
+        # Readers ignore markers of missing files that are not loaded; compaction drops them.
+        kept, gone = self._parted(tier, self.state.contents.markers, goes)
+        self.dropped_markers += len(gone)
+        return kept
 
     def _ledger(self) -> Ledger:
         salt, ledger = self.salt, self.base.ledger
@@ -393,7 +392,7 @@ class Draft:
     def _late(self) -> tuple[Marker, ...]:
         """Markers for files made from objects that are older than an open erasure: their rows existed when
         it was opened, and would become visible again with the sequence of this commit."""
-        made = [each for u in self.change.of(AddFiles) for each in u.sources_us.items()]
+        made = [source for u in self.change.of(AddFiles) for source in u.sources_us.items()]
         return tuple(
             Marker(id=f"{e.id}:{key}", body=Where(e.predicate), file=key, erasure=e.id)
             for key, made_us in made
@@ -404,7 +403,7 @@ class Draft:
     def _counted(self) -> tuple[Erasure, ...]:
         """The erasures of the base, with the units' counts added."""
         by_id = {erasure.id: erasure for erasure in self.base.erasures}
-        for name, objects, rows in (each for unit in self.units for each in unit.erased):
+        for name, objects, rows in (gone for unit in self.units for gone in unit.erased):
             if name in by_id:
                 before = by_id[name]
                 objects, rows = before.objects + objects, before.rows + rows
@@ -577,18 +576,6 @@ def _widened_entries(
 def _rows_and_columns(snapshot: Snapshot) -> tuple[object, ...]:
     shape = (snapshot.schema_id, snapshot.spec_id, snapshot.primary_key, snapshot.sort_by)
     return (*shape, snapshot.files, snapshot.markers)
-
-
-def _is_live(state: State, files: Tier[DataFile], key: str) -> bool:
-    """Whether a file is live, or may be in a leaf that is not loaded."""
-    if any(f.key == key for f in files.inline):
-        return True
-    opened = open_tree(files.segments, state.contents.nodes)
-    loaded = state.contents.files
-    return bool(opened.closed) or any(
-        leaf.id not in loaded or any(f.key == key for _, f in live_entries(leaf, loaded[leaf.id]))
-        for leaf in opened.leaves
-    )
 
 
 def _stamped(entries: Iterable[E], version: int) -> tuple[E, ...]:

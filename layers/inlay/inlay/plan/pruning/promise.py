@@ -7,6 +7,7 @@ It is a guess where they are not: whoever counts the rows that are as good knows
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any
 
 from inlay.format.entry import ColumnStats
@@ -40,7 +41,7 @@ def promised(
             others = 0  # NaN is after every bound
         rows_at.append((order_key(better), better, 1, ordinal))
         rows_at.append((order_key(worse), worse, max(0, others), ordinal))
-    rows_at.sort(key=lambda each: each[0], reverse=descending)  # equal ones stay in their order
+    rows_at.sort(key=itemgetter(0), reverse=descending)  # equal ones stay in their order
     counted = 0
     for _, value, rows, ordinal in rows_at:
         counted += rows
