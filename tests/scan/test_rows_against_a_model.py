@@ -270,9 +270,10 @@ OPTIONS = st.fixed_dictionaries(
 
 
 @contextmanager
-def by_pages(along: bool, index: bool, bloom: bool) -> Iterator[None]:
+def by_pages(along: bool, index: bool, bloom: bool, whole: bool) -> Iterator[None]:
     """These files are tiny: without this each is one request, and no page is read singly. Other columns
-    come `along` with a filter's, the page `index` with the footer; `bloom` filters are asked."""
+    come `along` with a filter's, the page `index` with the footer; `bloom` filters are asked; chunks come
+    `whole`, of which only pages are decoded."""
     with (
         mock.patch("inlay.parquet.read.decode.ALONG_BYTES", 1e9 if along else 0),
         mock.patch("inlay.parquet.read.decode.BLOOM_WORTH_BYTES", 0 if bloom else 1e9),
@@ -282,7 +283,9 @@ def by_pages(along: bool, index: bool, bloom: bool) -> Iterator[None]:
         ),
         mock.patch("inlay.parquet.read.ranges.SMALL_OBJECT_BYTES", 0),
         mock.patch("inlay.parquet.read.single_pages.MIN_CHUNK_BYTES", 0),
-        mock.patch("inlay.parquet.read.single_pages.MAX_PART", 1e9),
+        mock.patch("inlay.parquet.read.single_pages.MAX_PART", 0 if whole else 1e9),
+        mock.patch("inlay.parquet.read.single_pages.MAX_DECODED_PART", 1e9),
+        mock.patch("inlay.parquet.read.decode.may_be_sparse", lambda keep: True),
     ):
         yield
 
@@ -388,7 +391,7 @@ def test_a_scan_gives_the_rows_of_the_model(new_lake: Any, data: st.DataObject) 
     options = {"predicate": predicate, "schemas": [OLD]}
     found = lake.read(files, NEW, markers, columns=names, position=True, **options)
     assert same(plain(found), expected)
-    with by_pages(draw(st.booleans()), draw(st.booleans()), draw(st.booleans())):
+    with by_pages(*(draw(st.booleans()) for _ in range(4))):
         sparse = lake.read(files, NEW, markers, columns=names, position=True, **options)
     assert same(plain(sparse), expected)
     # Without hidden columns, and by pieces of row groups, it is the same.
@@ -405,7 +408,7 @@ def test_a_scan_gives_the_rows_of_the_model(new_lake: Any, data: st.DataObject) 
         file=True,
     )
     how = {"evidence": Evidence(NEW, [OLD]), "executor": lake.executor, "ahead": AHEAD}
-    paged = by_pages(draw(st.booleans()), draw(st.booleans()), draw(st.booleans()))
+    paged = by_pages(*(draw(st.booleans()) for _ in range(4)))
     with paged, mock.patch("inlay.ops.read.top_n.PIECE_ROWS", draw(st.integers(1, 4))):
         batches = list(first_rows(lake.objects, plan.tasks, projection, order, limit, **how))
     first = pa.Table.from_batches(batches, schema=projection.result)

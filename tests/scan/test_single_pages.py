@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -267,15 +268,56 @@ def test_repeated_and_nested_columns_are_read_whole(lake: Any) -> None:
     assert found.to_pylist() == nested.slice(17_017, 1).select(["s", "tags"]).to_pylist()
 
 
+def test_of_a_chunk_that_is_fetched_whole_only_pages_with_rows_are_decoded(lake: Any) -> None:
+    """Rows in 7 of 12 pages: with NULLs, texts with a dictionary and without, and a mask that is not of
+    whole pages."""
+    rows = 60_000
+    dice = random.Random(1)
+    word = [None if n % 7 == 0 else f"word {dice.randrange(40)}" for n in range(rows)]
+    table = pa.table(
+        {
+            "k": pa.array([n * 7919 % rows for n in range(rows)], pa.int64()),
+            "n": pa.array([None if n % 5 == 0 else n for n in range(rows)], pa.int64()),
+            "word": word,
+            "long": [w and f"{w}-{n * 7919:020}" for n, w in enumerate(word)],
+        }
+    )
+    schema = schema_from_arrow(table.schema)
+    files = list(lake.write(table))
+    few = [page * 5_000 + row for page in (0, 1, 3, 4, 7, 8, 11) for row in (0, 35, 4_999)]
+    keys = tuple(table["k"][n].as_py() for n in few)
+    tasks = lake.plan(files, schema, predicate=In(1, LONG, keys)).tasks
+    projection = Projection(schema=schema, columns=tuple(field.id for field in schema.fields))
+
+    def asked(most: float) -> tuple[pa.Table, list[Any], list[int]]:
+        lake.store.reads.clear()
+        by_pages = mock.Mock(wraps=decode.read_pages)
+        with (
+            mock.patch.object(decode, "read_pages", by_pages),
+            mock.patch("inlay.parquet.read.single_pages.MAX_DECODED_PART", most),
+        ):
+            read = list(read_tasks(lake.objects, tasks, projection, lake.executor))
+        pages = [len(column.pages) for call in by_pages.mock_calls for column in call.args[0]]
+        return pa.Table.from_batches(read), list(lake.store.reads), pages
+
+    of_pages, fetched, pages = asked(0.75)
+    assert pages == [7, 7, 7]
+    assert of_pages.equals(table.take(few).cast(projection.result))
+    of_chunks, fetched_of_chunks, pages = asked(0.5)
+    assert pages == []
+    assert of_pages.equals(of_chunks)
+    assert fetched == fetched_of_chunks
+
+
 def test_columns_with_rows_in_most_pages_are_judged_by_one_of_them(lake: Any) -> None:
     """Those with as many pages, that is; one with more is looked at by itself, and read by pages."""
     rows = 60_000
     mixed = [n * 7919 % rows for n in range(rows)]
     words = {name: [f"{name}{n}" for n in mixed] for name in "abc"}
-    table = pa.table({"k": mixed, "n": range(rows), **words, "long": [f"{n:0300}" for n in mixed]})
+    table = pa.table({"k": mixed, "n": range(rows), **words, "long": [f"{n:0600}" for n in mixed]})
     schema = schema_from_arrow(table.schema)
     files = list(lake.write(table))
-    few = range(3, rows, rows // 8)
+    few = range(3, rows, rows // 10)
     tasks = lake.plan(files, schema, predicate=In(1, LONG, tuple(mixed[n] for n in few))).tasks
     projection = Projection(schema=schema, columns=tuple(field.id for field in schema.fields))
     lake.store.reads.clear()

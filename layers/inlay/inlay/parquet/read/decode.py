@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -489,7 +489,12 @@ class _GroupReader:
         while waiting:
             together = waiting.pop()
             try:
-                table = read_pages([sparse[top] for top in together], self.held.slice)
+                table = read_pages(
+                    [sparse[top] for top in together],
+                    self.held.slice,
+                    pool=memory_pool(),
+                    codes=self._texts_as_codes if self._is_own else (),
+                )
             except (pa.ArrowException, OSError, UnreadableFile):
                 # Which of them cannot be read by pages shows each by itself.
                 if len(together) > 1:
@@ -498,14 +503,16 @@ class _GroupReader:
                     whole = (*whole, *together)
                 continue
             schema = subschema(self.projection.schema, together)
-            batches = self._conform(table.to_batches(BATCH_ROWS), schema)
             kept = sparse[together[0]].kept(keep)
-            read = pa.Table.from_batches(batches).filter(kept)
+            if self._is_own:
+                table = _without_codes(table.filter(kept), self.file.arrow)
+            read = pa.Table.from_batches(self._conform(table.to_batches(BATCH_ROWS), schema))
+            if not self._is_own:
+                read = read.filter(kept)
             columns.update(zip(together, read.columns, strict=True))
         if whole:
             schema = subschema(self.projection.schema, whole)
-            is_own = self.file.body is None and not self.file.task.file.is_foreign
-            few = is_own and keep is not None and may_be_sparse(keep)
+            few = self._is_own and keep is not None and may_be_sparse(keep)
             # As the snapshot's types before rows are dropped: Arrow cannot filter string views, which
             # is how files of parquet-rs are read.
             table = pa.Table.from_batches(self._decode(group, schema, keep if few else None))
@@ -561,6 +568,15 @@ class _GroupReader:
     def _conform(self, batches: Iterable[pa.RecordBatch], schema: Schema) -> list[pa.RecordBatch]:
         return list(conformed(batches, self.file.task.schema, schema))
 
+    @property
+    def _is_own(self) -> bool:
+        """Whether few rows are read with texts as codes, and dropped before they get the table's types."""
+        return self.file.body is None and not self.file.task.file.is_foreign
+
+    @cached_property
+    def _texts_as_codes(self) -> list[str]:
+        return _with_dictionary(self.file.metadata)
+
     def _reader(self, *, as_codes: bool) -> Any:
         """`as_codes`: texts that have a dictionary come as references to it, of a file of this library,
         whose dictionaries have each entry once (pyarrow 26 mixes up others)."""
@@ -570,7 +586,7 @@ class _GroupReader:
             reader.open(
                 self.held.as_arrow() if body is None else pa.BufferReader(body),
                 metadata=self.file.metadata,
-                read_dictionary=_with_dictionary(self.file.metadata) if as_codes else None,
+                read_dictionary=self._texts_as_codes if as_codes else None,
                 pre_buffer=False,
                 # A damaged page may decode to other values without any error.
                 page_checksum_verification=True,

@@ -15,12 +15,12 @@ Relies on the format's rule that with an offset index every page begins with a n
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+from pyarrow.parquet.core import ParquetReader
 
 from inlay.errors import UnreadableFile
 from inlay.parquet.footer.fields import (
@@ -39,8 +39,11 @@ from inlay.storage.base import ByteRange
 
 # Smaller chunks are read whole: skipping pages would not pay for finding them.
 MIN_CHUNK_BYTES = 8 * 1024
-# Pages are read singly if they are at most this part of the chunk: they take more requests.
+# Pages are fetched singly if they are at most this part of the chunk: they take more requests.
 MAX_PART = 0.5
+# Up to this part they are decoded singly, of a chunk that is fetched whole: to find them and put them
+# together takes as much as to decode the others.
+MAX_DECODED_PART = 0.75
 # Finding the indexes means decoding the footer in Python, 30 microseconds a chunk (500 groups of 50 columns
 # take 0.7 s). Above this the bytes saved do not make up for it.
 MAX_CHUNKS = 4096
@@ -74,7 +77,8 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SparseColumn:
-    """A flat column of a row group, of which only `pages` are read."""
+    """A flat column of a row group, of which only `pages` are decoded and `ranges` fetched: the whole chunk
+    where pages are most of it."""
 
     footer: Footer
     leaf: Leaf
@@ -85,6 +89,8 @@ class SparseColumn:
 
     @property
     def ranges(self) -> tuple[ByteRange, ...]:
+        if self.size_bytes > MAX_PART * self.chunk.compressed_size:
+            return (ByteRange(self.chunk.start, self.chunk.end),)
         places = tuple(page.place for page in self.pages)
         return places if self.dictionary is None else (self.dictionary, *places)
 
@@ -98,10 +104,10 @@ class SparseColumn:
         pages = sum(page.end - page.start for page in self.pages)
         return pages + (0 if self.dictionary is None else self.dictionary.length)
 
-    def kept(self, keep: pa.BooleanArray) -> pa.ChunkedArray:
-        """The selected rows among those read; `keep` is over all rows of the group."""
-        wanted = [keep.slice(page.first_row, page.rows) for page in self.pages]
-        return pa.chunked_array(wanted, pa.bool_())
+    def kept(self, keep: pa.BooleanArray) -> pa.BooleanArray:
+        """The selected rows among those read; `keep` is over all rows of the group. In one piece: rows are
+        filtered into as many."""
+        return pa.concat_arrays(keep.slice(page.first_row, page.rows) for page in self.pages)
 
     def bodies(self, read: Read) -> list[bytes]:
         """The dictionary, if there is one, and the pages."""
@@ -124,8 +130,15 @@ class SparseColumn:
         return meta
 
 
-def read_pages(columns: Sequence[SparseColumn], read: Read) -> pa.Table:
+def read_pages(
+    columns: Sequence[SparseColumn],
+    read: Read,
+    *,
+    pool: pa.MemoryPool,
+    codes: Container[str],
+) -> pa.Table:
     """All rows of the pages of columns of one file, whose `rows` are the same; `kept` selects among them.
+    Columns named in `codes` come as references to their dictionaries.
 
     Raises UnreadableFile or Arrow's errors; reading a chunk whole then shows what is wrong, or that only
     its index is.
@@ -145,12 +158,14 @@ def read_pages(columns: Sequence[SparseColumn], read: Read) -> pa.Table:
     arrow = pa.schema([column.field for column in columns])
     tree[File.KEY_VALUES] = Items(STRUCT, [_arrow_schema(arrow)])
     thrift = encode_struct(tree)
-    reader = pq.ParquetFile(
+    reader: Any = ParquetReader(memory_pool=pool)
+    reader.open(
         pa.BufferReader(b"".join((*parts, thrift, trailer(len(thrift))))),
+        read_dictionary=[name for name in arrow.names if name in codes],
         pre_buffer=False,
         page_checksum_verification=True,
     )
-    table = reader.read(use_threads=False)
+    table: pa.Table = reader.read_all(use_threads=False)
     if table.num_rows != rows:
         raise UnreadableFile("pages have other rows than their index says")
     return table
@@ -216,7 +231,7 @@ def may_be_sparse(keep: pa.BooleanArray) -> bool:
 
 def may_pay(wanted: Sequence[Page], pages: Sequence[Page]) -> bool:
     """Whether a chunk is read by pages where `wanted` of its `pages` have rows, if all are as long."""
-    return len(wanted) <= MAX_PART * len(pages)
+    return len(wanted) <= MAX_DECODED_PART * len(pages)
 
 
 class PagesWithRows:
@@ -255,7 +270,7 @@ def sparse_column(
     start, head = chunk.start, pages[0].start
     dictionary = ByteRange(start, head) if start < head else None
     column = SparseColumn(footer, footer.leaves[leaf], chunk, field, dictionary, wanted)
-    return column if column.size_bytes <= MAX_PART * chunk.compressed_size else None
+    return column if column.size_bytes <= MAX_DECODED_PART * chunk.compressed_size else None
 
 
 def pages_of(index: bytes, chunk: ColumnChunk, rows: int) -> Sequence[Page]:
