@@ -103,8 +103,8 @@ def load_prices(path: str | Path | None = None) -> Prices:
             raise InvalidRequest(f"{path} is not a JSON object")
         for name, value in changed.items():
             is_text = isinstance(made.get(name), str)
-            wanted = str if is_text else (int, float)
-            is_price = isinstance(value, wanted) and not isinstance(value, bool)
+            types = str if is_text else (int, float)
+            is_price = isinstance(value, types) and not isinstance(value, bool)
             if name not in made or not is_price or (not is_text and not 0 <= value < math.inf):
                 raise InvalidRequest(
                     f"{path}: {name!r} is not a price of the list, or its value is not one",
@@ -316,11 +316,11 @@ def look_at(ctx: Context) -> Held:
     objects: dict[str, int] = {}
     stored: dict[str, int] = {}
     root = ctx.key("")
-    for each in ctx.store.list(root):
-        folder, slash, _ = each.key.removeprefix(root).partition("/")
+    for listed in ctx.store.list(root):
+        folder, slash, _ = listed.key.removeprefix(root).partition("/")
         name = folder if slash else "pointer"
         objects[name] = objects.get(name, 0) + 1
-        stored[name] = stored.get(name, 0) + each.size
+        stored[name] = stored.get(name, 0) + listed.size
     oldest = snapshot.oldest_version
     days = 1.0
     if oldest < snapshot.version:

@@ -32,13 +32,13 @@ def sweep_landing(table: str, *, settle_seconds: float) -> Mapping[str, Any]:
     states: Counter[str] = Counter()
     oldest_us = loaded.date_us
     sent = 0
-    for each in landed(ctx, loaded, prefix):
-        states[each.state] += 1
-        if each.state != "pending":
+    for item in landed(ctx, loaded, prefix):
+        states[item.state] += 1
+        if item.state != "pending":
             continue
-        oldest_us = min(oldest_us, each.modified_us)
-        if sent < MAX_SENT and loaded.date_us - each.modified_us >= settle_seconds * 1_000_000:
-            send_to_ingest(notification(ctx.store.bucket, each))
+        oldest_us = min(oldest_us, item.modified_us)
+        if sent < MAX_SENT and loaded.date_us - item.modified_us >= settle_seconds * 1_000_000:
+            send_to_ingest(notification(ctx.store.bucket, item))
             sent += 1
     report = {**states, "sent": sent}
     count(

@@ -115,8 +115,8 @@ class LetterWatch:
             letters.extend(read_letters(self.sqs, url, wait_seconds=0))
         finally:
             release(self.sqs, url, letters)
-        new = [each for each in letters if each.id not in self._seen]
-        self._seen.extend(each.id for each in new)
+        new = [letter for letter in letters if letter.id not in self._seen]
+        self._seen.extend(letter.id for letter in new)
         for letter in new[:_SAID_AT_ONCE]:
             self.say(f"{line(name, letter)}\n  inlay dlq show {url} --id {letter.id}")
         if len(new) > _SAID_AT_ONCE:
