@@ -79,7 +79,7 @@ def _parts(frame: Any, asked: argparse.Namespace) -> list[list[str]]:
 def _load(spark: Any, asked: argparse.Namespace, table: inlay.Table, files: list[str]) -> None:
     frame = rows_of(spark, asked, files)
     by_id = {field.id: field.name for field in table.snapshot.schema.fields}
-    order = [by_id[found] for found in table.snapshot.sort_by]
+    order = [by_id[field_id] for field_id in table.snapshot.sort_by]
     if order:
         number = asked.files or _files_of(frame, table)
         frame = frame.repartitionByRange(number, *order)  # sorted by who writes it

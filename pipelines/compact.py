@@ -122,7 +122,7 @@ def table_of(body: str, under: Sequence[str]) -> str:
         raise InvalidRequest("a message of the handover queue names no table")
     parts = uri.partition("://")[2].split("/")
     climbs = any(part in ("", ".", "..") for part in parts[1:])
-    if under and (climbs or not any(uri.startswith(each.rstrip("/") + "/") for each in under)):
+    if under and (climbs or not any(uri.startswith(prefix.rstrip("/") + "/") for prefix in under)):
         raise InvalidRequest("a message of the handover queue names a location outside --under")
     return uri
 

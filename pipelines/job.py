@@ -41,21 +41,25 @@ def parser(doc: str | None, *, table: bool = True) -> argparse.ArgumentParser:
     """The arguments of every job. The first line of the job's docstring begins `--help`, the others end it.
     Without `table` the job itself defines what it works on."""
     promise, _, details = (doc or "").partition("\n")
-    found = argparse.ArgumentParser(
+    arguments = argparse.ArgumentParser(
         description=promise,
         epilog=details.strip(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     if table:
-        found.add_argument("--table", required=True, help="the table's URI: s3://… or file:///…")
-    found.add_argument("--dry-run", action="store_true", help="report what would be done, and stop")
-    found.add_argument(
+        arguments.add_argument(
+            "--table", required=True, help="the table's URI: s3://… or file:///…"
+        )
+    arguments.add_argument(
+        "--dry-run", action="store_true", help="report what would be done, and stop"
+    )
+    arguments.add_argument(
         "--metrics",
         metavar="NAMESPACE",
         help="print the result so that CloudWatch Logs makes metrics of its numbers (EMF)",
     )
-    found.add_argument("--master", help="Spark master when not under spark-submit (local[*])")
-    return found
+    arguments.add_argument("--master", help="Spark master when not under spark-submit (local[*])")
+    return arguments
 
 
 def source_arguments(asking: argparse.ArgumentParser) -> None:
@@ -165,9 +169,9 @@ def _session(asked: argparse.Namespace) -> Any:
 
 def plain(outcome: Any) -> dict[str, Any]:
     """The printable form of a result: its counts, and what failed."""
-    found = asdict(outcome) if is_dataclass(outcome) else dict(outcome)
-    found.pop("choices", None)  # one for each file
-    failures: Sequence[Any] = found.pop("failures", ())
+    facts = asdict(outcome) if is_dataclass(outcome) else dict(outcome)
+    facts.pop("choices", None)  # one for each file
+    failures: Sequence[Any] = facts.pop("failures", ())
     if failures:
-        found["failures"] = [{**f, "error": str(f["error"])} for f in failures]
-    return found
+        facts["failures"] = [{**f, "error": str(f["error"])} for f in failures]
+    return facts

@@ -152,8 +152,8 @@ class Pipeline:
     def check_lines(self) -> int:
         """The line items, which are all there, with their orders at one moment."""
         orders, lines = inlay.snapshot([self.orders, self.lines])
-        found = lines.scan().to_arrow()
-        self.judge.register("live", found)
+        live = lines.scan().to_arrow()
+        self.judge.register("live", live)
         of = f"SELECT {', '.join(LINES.names)} FROM"
         wrong = self.judge.execute(
             f"""SELECT (SELECT count(*) FROM (({of} lines) EXCEPT ALL ({of} live)))
@@ -162,7 +162,7 @@ class Pipeline:
         self.judge.unregister("live")
         if wrong or not orders.scan().count():
             raise SystemExit(f"{wrong} line items differ from what TPC-H generated")
-        return found.num_rows
+        return live.num_rows
 
     def land(self, turn: int) -> str:
         """A share of the changes, out of order and some of them twice."""
@@ -294,10 +294,10 @@ class Pipeline:
 
     def query(self) -> str:
         view(self.spark, "orders", self.orders)
-        found = self.spark.sql(
+        rows = self.spark.sql(
             "SELECT status, sum(totalprice) FROM orders GROUP BY status ORDER BY status"
         ).collect()
-        return ", ".join(f"{row[0]} {row[1]:,}" for row in found)
+        return ", ".join(f"{row[0]} {row[1]:,}" for row in rows)
 
     # -- the telling --------------------------------------------------------------------------
 

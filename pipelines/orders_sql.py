@@ -87,8 +87,8 @@ class SqlPipeline(Pipeline):
             stderr=(self.folder / "session.log").open("w"),
             text=True,
         )
-        [found] = self.sql("SELECT version() AS version")
-        return f"Spark {found['version'].split()[0]} with Iceberg's runtime, on {self.uri}"
+        [row] = self.sql("SELECT version() AS version")
+        return f"Spark {row['version'].split()[0]} with Iceberg's runtime, on {self.uri}"
 
     def begin(self, statement: str) -> None:
         assert self.session is not None and self.session.stdin is not None
@@ -137,8 +137,8 @@ class SqlPipeline(Pipeline):
         self.sql(
             f"INSERT INTO lake.tables.lineitem SELECT * FROM parquet.`{self.folder}/lines.parquet`"
         )
-        [found] = self.sql("SELECT count(*) AS n FROM lake.tables.orders")
-        return f"{found['n']:,} orders, {self.check_lines():,} line items"
+        [row] = self.sql("SELECT count(*) AS n FROM lake.tables.orders")
+        return f"{row['n']:,} orders, {self.check_lines():,} line items"
 
     def _later(self, table: str) -> str:
         """The columns of a table that producers added."""
@@ -153,8 +153,8 @@ class SqlPipeline(Pipeline):
         )
         names = f"op, orderkey, custkey, status, totalprice, seq{later}"
         self.sql(f"INSERT INTO lake.tables.order_changes ({names}) SELECT {names} FROM landed")
-        [found] = self.sql("SELECT count(*) AS n FROM lake.tables.order_changes")
-        return f"{found['n']:,} records in {self.changes}"
+        [row] = self.sql("SELECT count(*) AS n FROM lake.tables.order_changes")
+        return f"{row['n']:,} records in {self.changes}"
 
     def _merge(self) -> str:
         """The newest record of each order: one that comes late, or twice, changes nothing."""
@@ -216,31 +216,31 @@ class SqlPipeline(Pipeline):
             table = inlay.open(uri)
             table.delete(where, mode="erase", request_id="customer")
             files += table.maintain.rewrite().files
-            [found] = self.sql(
+            [seen] = self.sql(
                 f"SELECT count(*) AS n FROM lake.tables.{uri.rpartition('/')[2]} WHERE {where}"
             )
-            if found["n"]:
-                raise SystemExit(f"Spark still sees {found['n']} rows of the customer in {uri}")
+            if seen["n"]:
+                raise SystemExit(f"Spark still sees {seen['n']} rows of the customer in {uri}")
         self.check_lines()
         return f"{len(keys)} orders of a customer, {files} files rewritten, none seen by Spark"
 
     def query(self) -> str:
-        found = self.sql(
+        rows = self.sql(
             "SELECT status, sum(totalprice) AS total FROM lake.tables.orders GROUP BY 1 ORDER BY 1"
         )
-        return ", ".join(f"{row['status']} {row['total']}" for row in found)
+        return ", ".join(f"{row['status']} {row['total']}" for row in rows)
 
     def check(self) -> None:
         """As Inlay scans it, row by row; and what Spark makes of all rows."""
         super().check()
         hashed = "count(*) AS n, sum(orderkey * 7 + seq) AS keys, sum(totalprice) AS total"
-        [found] = self.sql(f"SELECT {hashed} FROM lake.tables.orders")
+        [row] = self.sql(f"SELECT {hashed} FROM lake.tables.orders")
         table = inlay.open(self.orders).scan().to_arrow()
         self.judge.register("live", table)
         [expected] = self.judge.execute(f"SELECT {hashed} FROM live").fetchall()
         self.judge.unregister("live")
-        if tuple(map(str, found.values())) != tuple(map(str, expected)):
-            raise SystemExit(f"Spark has {found}, a scan {expected}")
+        if tuple(map(str, row.values())) != tuple(map(str, expected)):
+            raise SystemExit(f"Spark has {row}, a scan {expected}")
 
     def summary(self) -> str:
         lines = [f"{name:<10} {seconds:>6.1f} s  {what}" for name, what, seconds in self.steps]

@@ -74,8 +74,8 @@ def _job(spark: Any, asked: argparse.Namespace) -> Any:
 
 
 def _older(schema: Schema, column: str, day: str) -> str:
-    found = schema.column(column)
-    kind = None if found is None else found.type
+    field = schema.column(column)
+    kind = None if field is None else field.type
     quoted = '"' + column.replace('"', '""') + '"'
     match kind:
         case Primitive("date"):

@@ -86,14 +86,14 @@ def is_open(ctx: Context) -> bool:
     """Not dropped: what was published stays for as long as the drop can be taken back. By a listing: the
     function may not read the table's own pointer."""
     pointer = ctx.key(POINTER)
-    return any(found.key == pointer for found in islice(ctx.store.list(pointer), 1))
+    return any(listed.key == pointer for listed in islice(ctx.store.list(pointer), 1))
 
 
 def pointer(table: str) -> bytes | None:
     """The published pointer of a table, if it has one."""
     ctx = _context(table)
-    found = None if ctx is None else ctx.store.get(ctx.key(PUBLISHED_POINTER))
-    return found.body if ctx is not None and isinstance(found, Got) and is_open(ctx) else None
+    answer = None if ctx is None else ctx.store.get(ctx.key(PUBLISHED_POINTER))
+    return answer.body if ctx is not None and isinstance(answer, Got) and is_open(ctx) else None
 
 
 def named_context(table: str) -> Context:

@@ -37,7 +37,7 @@ def compact_table(table: str, asked: MaintenanceRequest, seconds: float) -> Mapp
         memory_bytes=settings.memory_bytes(),
         dry_run=asked.dry_run,
     )
-    report_failures((each.key, each.error) for each in result.failures)
+    report_failures((failure.key, failure.error) for failure in result.failures)
     if result.hand_over:
         hand_over(ctx.uri, result.left, result.left_bytes)
     count(table, {"CompactionBacklogBytes": result.left_bytes})

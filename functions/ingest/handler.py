@@ -32,13 +32,18 @@ def _batch(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
     """All messages together, one commit for each table; then a result for each message."""
     records = messages_of(event)
     read = {r["messageId"]: _arrivals_or_error(r["body"]) for r in records}
-    arrivals = [a for found in read.values() if not isinstance(found, InlayError) for a in found]
+    arrivals = [
+        a
+        for arrivals_of in read.values()
+        if not isinstance(arrivals_of, InlayError)
+        for a in arrivals_of
+    ]
     outcomes = iter(ingest_arrivals(arrivals, TimeLeft(context)))
     failures = {
-        message: found
-        if isinstance(found, InlayError)
-        else failure_of(list(islice(outcomes, len(found))))
-        for message, found in read.items()
+        message: arrivals_of
+        if isinstance(arrivals_of, InlayError)
+        else failure_of(list(islice(outcomes, len(arrivals_of))))
+        for message, arrivals_of in read.items()
     }
 
     def fail(record: SQSRecord) -> None:

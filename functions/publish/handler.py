@@ -64,18 +64,18 @@ def tables_of(text: str) -> Sequence[str]:
     return swapped_tables(said, bucket=store().bucket, tables=f"{settings.prefix()}{TABLES}")
 
 
-def swapped_tables(found: Any, *, bucket: str, tables: str) -> list[str]:
+def swapped_tables(event: Any, *, bucket: str, tables: str) -> list[str]:
     """Table names, each once, of the pointers under `tables` (a prefix of keys) in a notification; other
     objects, and S3's test event, give none. Raises `InvalidRequest` for what is not a notification, and for
     another bucket's: its tables are not this deployment's, even under the same names."""
-    if isinstance(found, dict) and found.get("Event") == "s3:TestEvent":
+    if isinstance(event, dict) and event.get("Event") == "s3:TestEvent":
         return []
     try:
-        records = [r for r in found["Records"] if r["eventSource"] == "aws:s3"]
+        records = [r for r in event["Records"] if r["eventSource"] == "aws:s3"]
         objects = [
             (r["s3"]["bucket"]["name"], unquote_plus(r["s3"]["object"]["key"])) for r in records
         ]
-        if not records or len(records) < len(found["Records"]):
+        if not records or len(records) < len(event["Records"]):
             raise KeyError
     except (KeyError, TypeError, AttributeError):
         raise InvalidRequest("a message is not an S3 notification") from None

@@ -76,7 +76,9 @@ def rewrite_table(asked: RewriteRequest, seconds: float) -> Mapping[str, Any]:
     erased = advance_erasures(ctx, base=base, deadline_seconds=seconds, memory_bytes=memory)
     left_seconds = seconds - (time.monotonic() - started)
     result = rewrite(ctx, where=where, deadline_seconds=left_seconds, memory_bytes=memory)
-    report_failures((each.key, each.error) for each in (*erased.failures, *result.failures))
+    report_failures(
+        (failure.key, failure.error) for failure in (*erased.failures, *result.failures)
+    )
     if (erased.left and erased.commits) or (result.left and result.commits):
         # Only after progress, and a limited number of times: work that never finishes must not repeat for
         # ever.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from inlay.format.entry import ColumnStats, DataFile, KeyRange, Keys, Marker, Where
+from inlay.format.entry import ColumnStats, DataFile, KeyRange, Keys, Marker, Rows, Where
 from inlay.format.predicate import Comparison, Literal, Predicate
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Erasure
@@ -115,6 +115,21 @@ def test_a_segment_that_is_partly_dead_is_not_counted_twice() -> None:
     state = t.load()
     assert t.loaded.snapshot.totals == count_totals(state.files(), state.markers())
     assert not list(t.unsound())
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_markers_of_files_go_with_a_segment_that_was_read(read: bool) -> None:
+    """Nobody knows the files of a segment that is dropped unread: readers ignore their markers."""
+    t = rolled(files=1000)
+    marker = Marker(id=t.ctx.new_id(), body=Rows((0,)), file=live(t)[3].key)
+    change = Change(operation="delete", updates=(AddMarkers((marker,)),))
+    t.loaded = commit(t.ctx, change, base=replace(t.loaded, state=t.load())).loaded
+    t.forget()
+    if read:
+        t.loaded = replace(t.loaded, state=t.load())
+    delete(t, Where(at_least(0)))
+    assert live(t) == []
+    assert t.loaded.snapshot.totals.markers == (0 if read else 1)
 
 
 @pytest.mark.parametrize("own", [0, 1, 5])

@@ -120,10 +120,12 @@ class Fork:
         sys.stdout.flush()
         pid = os.fork()
         if pid:
+            os.setpgid(pid, pid)  # as the fork does: whoever is first
             os.close(writes)
             due = time.monotonic() + CLOCK_SECONDS + CLOCK_TIMES * expected_seconds
             return Fork(pid, reads, folder, due)
         try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.setpgid(0, 0)
             resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
             cpu = CPU_SECONDS + int(cpu_seconds() + CPU_TIMES * expected_seconds)
@@ -173,28 +175,33 @@ def _has_polars_threads() -> bool:
 def answers(
     starts: Sequence[tuple[Any, Callable[[], Fork]]], jobs: int
 ) -> Iterator[tuple[Any, bytes]]:
-    """(what, answer) of each fork, `jobs` at a time."""
+    """(what, answer) of each fork, `jobs` at a time. None is left when this ends, in whatever way."""
     import select
 
     waiting = list(reversed(starts))
     running: dict[int, tuple[Any, Fork, bytearray]] = {}
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            what, start = waiting.pop()
-            fork = start()
-            running[fork.pipe] = what, fork, bytearray()
-        ready, _, _ = select.select(list(running), [], [], 1.0)
-        for pipe in list(running):
-            what, fork, body = running[pipe]
-            more = os.read(pipe, 2**20) if pipe in ready else None
-            body += more or b""
-            if more == b"" or time.monotonic() > fork.due:
-                del running[pipe]
-                yield what, fork.end(bytes(body), answered=more == b"")
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                what, start = waiting.pop()
+                fork = start()
+                running[fork.pipe] = what, fork, bytearray()
+            ready, _, _ = select.select(list(running), [], [], 1.0)
+            for pipe in list(running):
+                what, fork, body = running[pipe]
+                more = os.read(pipe, 2**20) if pipe in ready else None
+                body += more or b""
+                if more == b"" or time.monotonic() > fork.due:
+                    del running[pipe]
+                    yield what, fork.end(bytes(body), answered=more == b"")
+    finally:
+        for _, fork, _ in running.values():
+            fork.end(b"", answered=False)
 
 
 def start_session(work: Callable[[Forks], int], arguments: Sequence[str]) -> int:
     forks = Forks(work)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     code = pytest.main(
         ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments],
         plugins=[forks],

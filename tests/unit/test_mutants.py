@@ -190,6 +190,20 @@ def test_what_a_signal_ends_has_died_and_what_waits_is_undecided(late: bool) -> 
     assert not fork.folder.exists()
 
 
+def test_forks_end_with_the_run_that_started_them() -> None:
+    """Interrupted, or told to end: what they held, such as a lock, is free."""
+    fork = Fork.start(Sample(lambda _: 0), lambda: time.sleep(600) or b"", expected_seconds=0)
+
+    def interrupted() -> Fork:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(answers([(None, lambda: fork), (None, interrupted)], 2))
+    with pytest.raises(ProcessLookupError):
+        os.kill(fork.pid, 0)
+    assert not fork.folder.exists()
+
+
 def test_what_a_fork_says_is_its_answer() -> None:
     said: list[tuple[Callable[[], bytes], bytes]] = [
         (lambda: b"survived", b"survived"),

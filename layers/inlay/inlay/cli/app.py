@@ -29,8 +29,8 @@ from inlay.cli.command import app, reflowed
 __all__ = ["app", "keep"]
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(asked: bool) -> None:
+    if asked:
         from inlay import __version__
 
         typer.echo(__version__)

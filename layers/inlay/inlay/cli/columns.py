@@ -204,14 +204,16 @@ def partition(
     Files that are there stay as they are, and queries go on as they are written: a condition on a
     column spares the partitions that cannot match. Compaction cuts the files it rewrites.
     """
-    wanted = split_partitions(fields)
-    if bool(wanted) == none:
+    partition_by = split_partitions(fields)
+    if bool(partition_by) == none:
         raise InvalidRequest(
             "give the fields to partition by, or --none",
             next_step="`inlay partitions` lists what there is",
         )
     with opened(table) as t:
-        result = t.set_partitioning(*wanted, request_id=request_id, **noted(message, metadata))
+        result = t.set_partitioning(
+            *partition_by, request_id=request_id, **noted(message, metadata)
+        )
     print_write(result, as_json=as_json)
 
 

@@ -109,12 +109,14 @@ def _plain(parameter: Any) -> Any:
 
 def reflowed(doc: str) -> str:
     """A docstring with each paragraph on one line: the terminal breaks it."""
-    return "\n\n".join(" ".join(each.split()) for each in inspect.cleandoc(doc).split("\n\n"))
+    return "\n\n".join(
+        " ".join(paragraph.split()) for paragraph in inspect.cleandoc(doc).split("\n\n")
+    )
 
 
 def _examples(examples: tuple[Example, ...]) -> str:
     lines = [
-        f"  [dim]# {escape(each.about)}[/dim]\n  {escape('inlay ' + each.command)}"
-        for each in examples
+        f"  [dim]# {escape(example.about)}[/dim]\n  {escape('inlay ' + example.command)}"
+        for example in examples
     ]
     return "[bold]Examples[/bold]\n" + "\n".join(lines)

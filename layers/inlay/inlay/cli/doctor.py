@@ -69,11 +69,11 @@ def _record(examined: Examined) -> dict[str, Any]:
 
 
 def _show(examined: Examined) -> None:
-    for each in examined.findings:
-        severity = each.severity.value
+    for finding in examined.findings:
+        severity = finding.severity.value
         line = Text(severity.ljust(8), _STYLES[severity])
-        line.append(f"{each.check}  ", "bold").append(each.what)
+        line.append(f"{finding.check}  ", "bold").append(finding.what)
         console().print(line, soft_wrap=True)
-        console().print(Text(f"        mend: {each.mend}", "dim"), soft_wrap=True)
+        console().print(Text(f"        mend: {finding.mend}", "dim"), soft_wrap=True)
     sound = ", ".join(examined.sound) or "nothing"
     console().print(f"{counted(len(examined.findings), 'finding')}; sound: {sound}", soft_wrap=True)

@@ -191,7 +191,7 @@ def split_partitions(given: list[str] | None) -> tuple[str, ...]:
     """`--partition-by "day(ts), bucket(16, id)" --partition-by region` → the three fields."""
     from inlay.engine import listed_names
 
-    return tuple(field for each in given or () for field in listed_names(each, calls=True))
+    return tuple(field for text in given or () for field in listed_names(text, calls=True))
 
 
 def split_names(given: list[str] | None) -> list[str]:
@@ -202,4 +202,4 @@ def split_names(given: list[str] | None) -> list[str]:
     """
     from inlay.engine import listed_names
 
-    return [name for each in given or () for name in listed_names(each)]
+    return [name for text in given or () for name in listed_names(text)]

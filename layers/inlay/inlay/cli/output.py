@@ -64,8 +64,8 @@ def print_noted(facts: Mapping[str, Any], notes: Sequence[str], *, as_json: bool
         print_record({**facts, "notes": list(notes)}, as_json=True)
         return
     print_record(facts, as_json=False)
-    for each in notes:
-        note(each)
+    for text in notes:
+        note(text)
 
 
 def print_lines(records: Iterable[Mapping[str, Any]]) -> None:
@@ -288,7 +288,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, InlayError):
         return value.fields()
     if isinstance(value, tuple | list | frozenset | set):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     if hasattr(value, "items"):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     return value

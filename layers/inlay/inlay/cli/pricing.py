@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
 from pathlib import Path
@@ -103,8 +103,8 @@ def load_prices(path: str | Path | None = None) -> Prices:
             raise InvalidRequest(f"{path} is not a JSON object")
         for name, value in changed.items():
             is_text = isinstance(made.get(name), str)
-            wanted = str if is_text else (int, float)
-            is_price = isinstance(value, wanted) and not isinstance(value, bool)
+            types = str if is_text else (int, float)
+            is_price = isinstance(value, types) and not isinstance(value, bool)
             if name not in made or not is_price or (not is_text and not 0 <= value < math.inf):
                 raise InvalidRequest(
                     f"{path}: {name!r} is not a price of the list, or its value is not one",
@@ -219,44 +219,12 @@ def batches_of(items: int, most: int, window: int) -> float:
 def day_lines(day: Day, units: Mapping[str, Unit]) -> list[Line]:
     files = day.files
     table_files = max(files, 1) if day.table_files is None else day.table_files
-    leaves = table_files / LEAF_ENTRIES
-    planned = Unit(0, leaves, table_files * PLAN_SECONDS)
+    planned = Unit(0, table_files / LEAF_ENTRIES, table_files * PLAN_SECONDS)
     lines: list[Line] = []
-    commits = 0.0
     if files:
-        batches = batches_of(files, INGEST_BATCH, INGEST_WINDOW)
-        commits += batches
-        copying = batches * math.ceil(files / batches / COPIES_AT_ONCE)
-        copying *= min(day.file_bytes, day.ingested_bytes) / COPY_BYTES_PER_SECOND
-        lines.append(Line("files that land", Work(writes=files)))
-        lines.append(
-            Line(
-                "ingest",
-                Work.of(units["ingest: a file"], files, memory_gb=SMALL_GB)
-                + Work.of(units["ingest: a batch"], batches, memory_gb=SMALL_GB)
-                + Work(gb_seconds=copying * SMALL_GB, invocations=batches)
-                + Work(messages=files + 2 * batches),
-            )
-        )
+        lines += _ingest_lines(day, units)
     if day.deletes:
-        batches = batches_of(day.deletes, DELETE_BATCH, DELETE_WINDOW)
-        commits += day.deletes
-        lines.append(
-            Line(
-                "deletes",
-                Work.of(units["delete: a request"], day.deletes, memory_gb=SMALL_GB)
-                + Work.of(units["delete: a batch"], batches, memory_gb=SMALL_GB)
-                + Work(messages=day.deletes + 2 * batches, invocations=batches),
-            )
-        )
-        lines.append(
-            Line(
-                "rewrites",
-                Work.of(units["rewrite: a delete"], day.deletes, memory_gb=LARGE_GB)
-                + Work.of(units["rewrite: a turn"] + planned, REWRITES, memory_gb=LARGE_GB)
-                + Work(messages=3 * REWRITES, invocations=2 * REWRITES),
-            )
-        )
+        lines += _delete_lines(day, units, planned)
     if day.erasures:
         lines.append(
             Line(
@@ -276,11 +244,43 @@ def day_lines(day: Day, units: Mapping[str, Unit]) -> list[Line]:
                 + Work(messages=3 * COMPACTIONS, invocations=2 * COMPACTIONS),
             )
         )
+        commits = batches_of(files, INGEST_BATCH, INGEST_WINDOW) + day.deletes
         versions = commits * day.history_days
         lines.append(_collected(versions, table_files + versions, units))
     lines.append(Line("looking", Work(reads=LOOKS, invocations=LOOKS)))
     lines.append(Line(POLLING, Work(messages=IDLE_POLLS)))
     return lines
+
+
+def _ingest_lines(day: Day, units: Mapping[str, Unit]) -> Iterator[Line]:
+    files = day.files
+    batches = batches_of(files, INGEST_BATCH, INGEST_WINDOW)
+    copying = batches * math.ceil(files / batches / COPIES_AT_ONCE)
+    copying *= min(day.file_bytes, day.ingested_bytes) / COPY_BYTES_PER_SECOND
+    yield Line("files that land", Work(writes=files))
+    yield Line(
+        "ingest",
+        Work.of(units["ingest: a file"], files, memory_gb=SMALL_GB)
+        + Work.of(units["ingest: a batch"], batches, memory_gb=SMALL_GB)
+        + Work(gb_seconds=copying * SMALL_GB, invocations=batches)
+        + Work(messages=files + 2 * batches),
+    )
+
+
+def _delete_lines(day: Day, units: Mapping[str, Unit], planned: Unit) -> Iterator[Line]:
+    batches = batches_of(day.deletes, DELETE_BATCH, DELETE_WINDOW)
+    yield Line(
+        "deletes",
+        Work.of(units["delete: a request"], day.deletes, memory_gb=SMALL_GB)
+        + Work.of(units["delete: a batch"], batches, memory_gb=SMALL_GB)
+        + Work(messages=day.deletes + 2 * batches, invocations=batches),
+    )
+    yield Line(
+        "rewrites",
+        Work.of(units["rewrite: a delete"], day.deletes, memory_gb=LARGE_GB)
+        + Work.of(units["rewrite: a turn"] + planned, REWRITES, memory_gb=LARGE_GB)
+        + Work(messages=3 * REWRITES, invocations=2 * REWRITES),
+    )
 
 
 def _collected(versions: float, objects: float, units: Mapping[str, Unit]) -> Line:
@@ -316,11 +316,11 @@ def look_at(ctx: Context) -> Held:
     objects: dict[str, int] = {}
     stored: dict[str, int] = {}
     root = ctx.key("")
-    for each in ctx.store.list(root):
-        folder, slash, _ = each.key.removeprefix(root).partition("/")
+    for listed in ctx.store.list(root):
+        folder, slash, _ = listed.key.removeprefix(root).partition("/")
         name = folder if slash else "pointer"
         objects[name] = objects.get(name, 0) + 1
-        stored[name] = stored.get(name, 0) + each.size
+        stored[name] = stored.get(name, 0) + listed.size
     oldest = snapshot.oldest_version
     days = 1.0
     if oldest < snapshot.version:

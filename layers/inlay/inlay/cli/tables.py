@@ -84,6 +84,6 @@ def _near(context: Context) -> str | None:
     parent, _, name = context.root.rpartition("/")
     with suppress(InlayError):
         beside = islice(context.store.list_prefixes(f"{parent}/" if parent else ""), 1_000)
-        names = [each.rstrip("/").rpartition("/")[2] for each in beside]
+        names = [uri.rstrip("/").rpartition("/")[2] for uri in beside]
         return next(iter(get_close_matches(name, names, n=1)), None)
     return None

@@ -203,6 +203,6 @@ def _add(branch: Tree, *parts: str | tuple[str, str]) -> Tree:
     return branch.add(Text.assemble(*parts))
 
 
-def _more(branch: Tree, left: int) -> None:
-    if left > 0:
-        _add(branch, (f"… {left:,} more", "dim"))
+def _more(branch: Tree, number: int) -> None:
+    if number > 0:
+        _add(branch, (f"… {number:,} more", "dim"))

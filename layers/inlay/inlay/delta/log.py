@@ -534,8 +534,8 @@ def _struct_fields(body: Any, depth: int) -> Iterator[Mapping[str, Any]]:
         raise UnsupportedTable("the table's columns are nested too deeply")
     if not isinstance(body, dict):
         return
-    for each in body.get("fields") or ():
-        yield each
-        yield from _struct_fields(each["type"], depth + 1)
+    for child in body.get("fields") or ():
+        yield child
+        yield from _struct_fields(child["type"], depth + 1)
     for inner in ("elementType", "keyType", "valueType"):
         yield from _struct_fields(body.get(inner), depth + 1)

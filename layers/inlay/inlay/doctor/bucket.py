@@ -108,7 +108,7 @@ def lifecycle(at: Deployment) -> Iterator[Finding]:
             raise
         rules = []
     shown = f"aws s3api get-bucket-lifecycle-configuration --bucket {at.bucket}"
-    enabled = [each for each in rules if each.get("Status") == "Enabled"]
+    enabled = [rule for rule in rules if rule.get("Status") == "Enabled"]
     for rule in enabled:
         name = rule.get("ID", "without a name")
         mend = f"Correct the rule {name!r}: {shown}, then put-bucket-lifecycle-configuration"
@@ -299,8 +299,8 @@ def rights(at: Deployment) -> Iterator[Finding]:
     )
     try:
         listed = s3.list_objects_v2(Bucket=at.bucket, Prefix=at.tables, MaxKeys=1)
-        for each in listed.get("Contents", []):
-            s3.head_object(Bucket=at.bucket, Key=each["Key"])
+        for listed_object in listed.get("Contents", []):
+            s3.head_object(Bucket=at.bucket, Key=listed_object["Key"])
     except ClientError as error:
         if error.response["Error"]["Code"] not in ("AccessDenied", "403"):
             raise
@@ -324,7 +324,8 @@ def notifications(at: Deployment) -> Iterator[Finding]:
             continue
         arn = at.outputs.get(f"{queue}Arn")
         if any(
-            _notifies(each, arn, prefix, suffix) for each in answer.get("QueueConfigurations", [])
+            _notifies(configuration, arn, prefix, suffix)
+            for configuration in answer.get("QueueConfigurations", [])
         ):
             continue
         filters = [
@@ -347,6 +348,6 @@ def notifications(at: Deployment) -> Iterator[Finding]:
 def _notifies(configured: Mapping[str, Any], arn: str | None, prefix: str, suffix: str) -> bool:
     rules = configured.get("Filter", {}).get("Key", {}).get("FilterRules", [])
     said = {rule["Name"].lower(): rule["Value"] for rule in rules}
-    created = any(each.startswith("s3:ObjectCreated:*") for each in configured["Events"])
+    created = any(event.startswith("s3:ObjectCreated:*") for event in configured["Events"])
     reaches = prefix.startswith(said.get("prefix", "")) and suffix.endswith(said.get("suffix", ""))
     return created and reaches and arn in (None, configured["QueueArn"])

@@ -91,12 +91,12 @@ def examine(
     at = _find(name, described, clients=clients, region=region, now=now, prefix=prefix)
     findings, sound = list[Finding](), list[str]()
     for check in (*OF_A_BUCKET, *(OF_A_STACK if at.stack else ())):
-        found = list(_looked(check, at))
-        findings += found
-        if not found:
+        of_check = list(_looked(check, at))
+        findings += of_check
+        if not of_check:
             sound.append(check.name)
     order = list(Severity)
-    findings.sort(key=lambda each: order.index(each.severity))
+    findings.sort(key=lambda finding: order.index(finding.severity))
     return Examined(target, at.bucket, at.stack, tuple(findings), tuple(sound))
 
 
@@ -140,10 +140,12 @@ def _find(
                 ) from error
         return Deployment(name, prefix, region, None, {}, {}, {}, clients, now)
     parameters = {
-        each["ParameterKey"]: each.get("ParameterValue", "")
-        for each in described.get("Parameters", [])
+        parameter["ParameterKey"]: parameter.get("ParameterValue", "")
+        for parameter in described.get("Parameters", [])
     }
-    outputs = {each["OutputKey"]: each["OutputValue"] for each in described.get("Outputs", [])}
+    outputs = {
+        output["OutputKey"]: output["OutputValue"] for output in described.get("Outputs", [])
+    }
     if "Bucket" not in outputs or "IngestQueueArn" not in outputs:
         raise InvalidRequest(
             f"the stack {name} is none of Inlay: it has no outputs Bucket and IngestQueueArn",
@@ -151,11 +153,11 @@ def _find(
         )
     pages = clients("cloudformation").get_paginator("list_stack_resources")
     resources = {
-        each["LogicalResourceId"]: each["PhysicalResourceId"]
-        for each in chain.from_iterable(
+        resource["LogicalResourceId"]: resource["PhysicalResourceId"]
+        for resource in chain.from_iterable(
             page["StackResourceSummaries"] for page in pages.paginate(StackName=name)
         )
-        if "PhysicalResourceId" in each
+        if "PhysicalResourceId" in resource
     }
     return Deployment(
         outputs["Bucket"],

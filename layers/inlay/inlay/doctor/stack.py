@@ -54,7 +54,7 @@ def concurrency(at: Deployment) -> Iterator[Finding]:
     aws = at.clients("lambda")
     has = aws.get_account_settings()["AccountLimit"]["UnreservedConcurrentExecutions"]
     asked = _BESIDE_QUEUES + sum(
-        each.get("ScalingConfig", {}).get("MaximumConcurrency", 0) for each in _sources(at)
+        source.get("ScalingConfig", {}).get("MaximumConcurrency", 0) for source in _sources(at)
     )
     if asked > has:
         yield Finding(
@@ -68,14 +68,14 @@ def concurrency(at: Deployment) -> Iterator[Finding]:
 
 
 def sources(at: Deployment) -> Iterator[Finding]:
-    for each in _sources(at):
-        if each["State"] not in ("Enabled", "Enabling", "Updating", "Creating"):
-            queue = each["EventSourceArn"].rpartition(":")[2]
+    for source in _sources(at):
+        if source["State"] not in ("Enabled", "Enabling", "Updating", "Creating"):
+            queue = source["EventSourceArn"].rpartition(":")[2]
             yield Finding(
                 "event sources",
                 Severity.ERROR,
-                f"messages of {queue} are not taken: its event source is {each['State']}",
-                f"aws lambda update-event-source-mapping --uuid {each['UUID']} --enabled",
+                f"messages of {queue} are not taken: its event source is {source['State']}",
+                f"aws lambda update-event-source-mapping --uuid {source['UUID']} --enabled",
             )
 
 
@@ -84,10 +84,10 @@ def _sources(at: Deployment) -> list[Any]:
     pages = at.clients("lambda").get_paginator("list_event_source_mappings")
     names = {at.resources[name] for name in functions(at)}
     return [
-        each
+        source
         for page in pages.paginate()
-        for each in page["EventSourceMappings"]
-        if each["FunctionArn"].split(":")[6] in names
+        for source in page["EventSourceMappings"]
+        if source["FunctionArn"].split(":")[6] in names
     ]
 
 
@@ -103,7 +103,7 @@ def aliases(at: Deployment) -> Iterator[Finding]:
         if alias is None:
             continue
         live, newest = ask(FunctionName=alias), ask(FunctionName=at.resources[name])
-        if changed := [each for each in _KEPT if live.get(each) != newest.get(each)]:
+        if changed := [field for field in _KEPT if live.get(field) != newest.get(field)]:
             yield Finding(
                 "aliases",
                 Severity.ERROR,
@@ -155,16 +155,16 @@ def alarms(at: Deployment) -> Iterator[Finding]:
     pages = at.clients("cloudwatch").get_paginator("describe_alarms")
     own = {physical: name for name, physical in at.resources.items() if name.endswith("Alarm")}
     for page in pages.paginate(StateValue="ALARM"):
-        for each in page.get("MetricAlarms", []):
-            if each["AlarmName"] in own:
-                name = own[each["AlarmName"]]
+        for alarm in page.get("MetricAlarms", []):
+            if alarm["AlarmName"] in own:
+                name = own[alarm["AlarmName"]]
                 yield Finding(
                     "alarms", Severity.WARNING, f"{name} is red", f"Read {runbook}#{name.lower()}"
                 )
     topic = at.outputs.get("AlarmTopic")
     if topic is not None:
         told = at.clients("sns").list_subscriptions_by_topic(TopicArn=topic)["Subscriptions"]
-        if not any(each["SubscriptionArn"].startswith("arn:") for each in told):
+        if not any(subscription["SubscriptionArn"].startswith("arn:") for subscription in told):
             yield Finding(
                 "alarms",
                 Severity.WARNING,

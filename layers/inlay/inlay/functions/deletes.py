@@ -61,9 +61,9 @@ def apply_operations(asked: OperationsRequest, request_id: str, time_us: int) ->
         table = inlay.open("", context=table_context(name))
         mode = table.snapshot.settings.text("delete.mode")
         reads = name in asked.read or any(
-            each.get("mode", mode) not in ("tombstone", "erase")
-            for each in asked.operations
-            if each.get("delete") == name
+            operation.get("mode", mode) not in ("tombstone", "erase")
+            for operation in asked.operations
+            if operation.get("delete") == name
         )
         if reads and table.snapshot.totals.bytes > SMALL_TABLE_BYTES:
             raise InvalidRequest(

@@ -30,8 +30,8 @@ def register(glue: Any, database: str, name: str, pointer: bytes, *, back: bool 
     """Register the publication whose pointer's bytes are given as `database.name`; whether that changed
     anything. `back` also replaces a newer version of the same table, after a rebuild."""
     said = json.loads(pointer)
-    wanted = _table_input(name, said["metadata-location"], said["metadata"])
-    own = wanted["Parameters"]
+    table_input = _table_input(name, said["metadata-location"], said["metadata"])
+    own = table_input["Parameters"]
     named = {"DatabaseName": database}
     for _ in range(MAX_ROUNDS):
         try:
@@ -42,7 +42,7 @@ def register(glue: Any, database: str, name: str, pointer: bytes, *, back: bool 
             raise _unavailable(error) from error
         try:
             if registered is None:
-                glue.create_table(**named, TableInput=wanted)
+                glue.create_table(**named, TableInput=table_input)
                 return True
             there = registered.get("Parameters", {})
             if there.get(_TABLE_ID) != own[_TABLE_ID]:
@@ -56,7 +56,7 @@ def register(glue: Any, database: str, name: str, pointer: bytes, *, back: bool 
                 return False
             own["previous_metadata_location"] = there["metadata_location"]
             glue.update_table(
-                **named, TableInput=wanted, VersionId=registered["VersionId"], SkipArchive=True
+                **named, TableInput=table_input, VersionId=registered["VersionId"], SkipArchive=True
             )
             return True
         except (

@@ -66,12 +66,12 @@ def ingest_arrivals(
     outcomes: dict[int, Outcome] = {}
     for table, positions in by_table.items():
         sources = [arrivals[position].source for position in positions]
-        found: Sequence[Outcome]
+        of_table: Sequence[Outcome]
         if outcomes and time_left is not None and not time_left.for_more():
-            found = [not_ingested(source) for source in sources]
+            of_table = [not_ingested(source) for source in sources]
         else:
-            found = _into_table(table, sources, time_left)
-        outcomes.update(zip(positions, found, strict=True))
+            of_table = _into_table(table, sources, time_left)
+        outcomes.update(zip(positions, of_table, strict=True))
     return [outcomes[position] for position in range(len(arrivals))]
 
 

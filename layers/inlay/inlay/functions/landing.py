@@ -32,16 +32,16 @@ def sweep_landing(table: str, *, settle_seconds: float) -> Mapping[str, Any]:
     states: Counter[str] = Counter()
     oldest_us = loaded.date_us
     sent = 0
-    for each in landed(ctx, loaded, prefix):
-        states[each.state] += 1
-        if each.state != "pending":
+    for item in landed(ctx, loaded, prefix):
+        states[item.state] += 1
+        if item.state != "pending":
             continue
-        oldest_us = min(oldest_us, each.modified_us)
-        if sent < MAX_SENT and loaded.date_us - each.modified_us >= settle_seconds * 1_000_000:
-            at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=each.modified_us)
-            said = {"key": quote_plus(each.key), "size": each.size, "eTag": each.etag}
-            if each.version_id is not None:
-                said["versionId"] = each.version_id
+        oldest_us = min(oldest_us, item.modified_us)
+        if sent < MAX_SENT and loaded.date_us - item.modified_us >= settle_seconds * 1_000_000:
+            at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=item.modified_us)
+            said = {"key": quote_plus(item.key), "size": item.size, "eTag": item.etag}
+            if item.version_id is not None:
+                said["versionId"] = item.version_id
             send_to_ingest(_notification(ctx.store.bucket, at, said))
             sent += 1
     report = {**states, "sent": sent}

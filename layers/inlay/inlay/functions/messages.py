@@ -180,8 +180,8 @@ def _hand_back(records: Sequence[SQSRecord]) -> None:
             sqs().change_message_visibility_batch(
                 QueueUrl=queue,
                 Entries=[
-                    {"Id": str(at), "ReceiptHandle": each.receipt_handle, "VisibilityTimeout": 0}
-                    for at, each in enumerate(some)
+                    {"Id": str(at), "ReceiptHandle": message.receipt_handle, "VisibilityTimeout": 0}
+                    for at, message in enumerate(some)
                 ],
             )
 

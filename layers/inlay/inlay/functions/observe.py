@@ -150,12 +150,12 @@ def report_erasures(
     of thing, and a warning for what will not resolve with time alone. Erasures are named by the version
     that opened them, because an id is the sender's."""
     waiting = collected.waiting
-    opened = {each.id: each for each in snapshot.erasures}
+    opened = {erasure.id: erasure for erasure in snapshot.erasures}
     still = [opened[name] for name in {name for name, _ in waiting} if name in opened]
     if not still:
         return
-    by_kind = Counter(what for _, what in {(name, each.what) for name, each in waiting})
-    oldest_days = (now_us - min(each.opened_us for each in still)) / _DAY_US
+    by_kind = Counter(what for _, what in {(name, wait.what) for name, wait in waiting})
+    oldest_days = (now_us - min(erasure.opened_us for erasure in still)) / _DAY_US
     count(
         table,
         {
@@ -163,16 +163,16 @@ def report_erasures(
             **{f"ErasuresWaitingFor{what.capitalize()}": n for what, n in by_kind.items()},
         },
     )
-    stuck = [(opened[name], each) for name, each in waiting if each.what != "time"]
-    for erasure, each in stuck[:_MAX_WARNINGS]:
+    stuck = [(opened[name], wait) for name, wait in waiting if wait.what != "time"]
+    for erasure, wait in stuck[:_MAX_WARNINGS]:
         logger.warning(
             "an erasure waits",
             table=table,
             opened_version=erasure.opened_version,
             open_days=round((now_us - erasure.opened_us) / _DAY_US, 2),
-            what=each.what,
-            name_of_it=each.name,
-            reason=each.reason,
+            what=wait.what,
+            name_of_it=wait.name,
+            reason=wait.reason,
             of=len(stuck),
         )
 
@@ -229,10 +229,10 @@ def count(table: str | None, values: Mapping[str, float]) -> None:
     deployment asks for that. Zeros are not emitted."""
     report = {name: value for name, value in values.items() if value}
     by_table = [table] if table is not None and settings.table_metrics() else []
-    for each in [None, *by_table] if report else ():
+    for dimension in [None, *by_table] if report else ():
         metrics = EphemeralMetrics()
-        if each is not None:
-            metrics.add_dimension("table", each)
+        if dimension is not None:
+            metrics.add_dimension("table", dimension)
         for name, value in report.items():
             unit = MetricUnit.Bytes if name in _BYTES else MetricUnit.Count
             metrics.add_metric(name=name, unit=unit, value=value)

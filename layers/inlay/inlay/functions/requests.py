@@ -206,13 +206,13 @@ class OperationsRequest(_Dated):
 
     @model_validator(mode="after")
     def _deletes_or_moves(self) -> OperationsRequest:
-        for each in self.operations:
-            if ("delete" in each) == ("move" in each):
+        for operation in self.operations:
+            if ("delete" in operation) == ("move" in operation):
                 raise ValueError("an operation of a message is a delete or a move")
-            check_table_name(str(each.get("delete", each.get("move"))))
-            if "move" in each:
-                check_table_name(str(each.get("to")))
-            elif each.get("mode") not in (None, "tombstone", "vector", "erase"):
+            check_table_name(str(operation.get("delete", operation.get("move"))))
+            if "move" in operation:
+                check_table_name(str(operation.get("to")))
+            elif operation.get("mode") not in (None, "tombstone", "vector", "erase"):
                 raise ValueError(
                     "a delete of several tables is tombstone, vector or erase: others take one commit each"
                 )

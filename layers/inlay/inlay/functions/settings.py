@@ -60,7 +60,7 @@ def catalog_role() -> str | None:
 def adopted_objects() -> tuple[str, ...]:
     """ARNs of objects that tables may have adopted, with wildcards."""
     said = os.environ.get("INLAY_ADOPT_FROM", "").split(",")
-    return tuple(each.strip() for each in said if each.strip())
+    return tuple(text.strip() for text in said if text.strip())
 
 
 def is_erase_queue(source_arn: str) -> bool:
@@ -108,9 +108,9 @@ def adopt_from() -> tuple[str, ...] | None:
         return None
     bucket = _variable("INLAY_BUCKET").rpartition("/")[2]
     own = (f"{bucket}/{prefix()}tables/*", f"{bucket}/{prefix()}ingest/*")
-    given = (each.strip().rpartition(":::")[2] for each in said.split(","))
-    given = (each.replace("[", "[[]") for each in given)  # IAM's patterns know * and ? only
-    return (*own, *(each for each in given if each))
+    given = (pattern.strip().rpartition(":::")[2] for pattern in said.split(","))
+    given = (pattern.replace("[", "[[]") for pattern in given)  # IAM's patterns know * and ? only
+    return (*own, *(pattern for pattern in given if pattern))
 
 
 def glue_database() -> str | None:

@@ -57,7 +57,7 @@ def session_policy(
         {
             "Effect": "Allow",
             "Action": "s3:GetObject",
-            "Resource": [*(table + each for each in _READ), *also],
+            "Resource": [*(table + pattern for pattern in _READ), *also],
         },
         {
             # An object that is not there is then missing, and not denied.
@@ -78,12 +78,12 @@ def session_policy(
             {
                 "Effect": "Allow",
                 "Action": ["s3:PutObject", "s3:AbortMultipartUpload"],
-                "Resource": [table + each for each in _WRITTEN],
+                "Resource": [table + pattern for pattern in _WRITTEN],
             },
             {
                 "Effect": "Deny",
                 "Action": "s3:PutObject",
-                "Resource": [f"{objects}*/{each}" for each in _PUBLISHED],
+                "Resource": [f"{objects}*/{pattern}" for pattern in _PUBLISHED],
             },
         ]
     text = json.dumps({"Version": "2012-10-17", "Statement": statements}, separators=(",", ":"))

@@ -56,7 +56,7 @@ def engines_id(snapshot: Snapshot, branch: str | None = None) -> int | None:
 def removed_ids(snapshot: Snapshot) -> frozenset[int]:
     """The published snapshots that an engine removed by this version."""
     listed = map(_id_of, note_of(snapshot).metadata.get(_REMOVED, "").split(","))
-    return frozenset(each for each in listed if each is not None)
+    return frozenset(uri for uri in listed if uri is not None)
 
 
 def id_of_a_head(head: str) -> int:

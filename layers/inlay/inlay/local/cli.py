@@ -29,6 +29,8 @@ from inlay.functions.dead_letters import Letter, read_letters, release
 if TYPE_CHECKING:
     from mypy_boto3_sqs.client import SQSClient
 
+    from inlay.local.stack import LocalStack
+
 
 def demo(
     scale: Annotated[
@@ -115,8 +117,8 @@ class LetterWatch:
             letters.extend(read_letters(self.sqs, url, wait_seconds=0))
         finally:
             release(self.sqs, url, letters)
-        new = [each for each in letters if each.id not in self._seen]
-        self._seen.extend(each.id for each in new)
+        new = [letter for letter in letters if letter.id not in self._seen]
+        self._seen.extend(letter.id for letter in new)
         for letter in new[:_SAID_AT_ONCE]:
             self.say(f"{line(name, letter)}\n  inlay dlq show {url} --id {letter.id}")
         if len(new) > _SAID_AT_ONCE:
@@ -207,7 +209,6 @@ def up(
 ) -> None:
     """Start everything, print where it is, and keep it running until Ctrl-C."""
     # Imported here: it brings moto, which the other commands do not need.
-    from inlay.local.s3server import LOG_PATH
     from inlay.local.stack import LocalOptions, LocalStack
 
     options = LocalOptions(
@@ -224,46 +225,14 @@ def up(
         latency_ms=latency_ms,
     )
     console = Console()
-    stopped = threading.Event()
-
-    def stop(number: int, frame: object) -> None:
-        stopped.set()
-        signal.signal(number, signal.SIG_DFL)  # a second one waits for nothing
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
+    stopped = _stopped_by_signals()
     with console.status("starting"):
         stack = LocalStack(options).start()
     try:
-        table = Table(show_header=False, box=None)
-        table.add_row("S3", stack.endpoint_url)
-        table.add_row("SQS", stack.sqs_endpoint_url)
-        table.add_row("drop files at", f"s3://{stack.bucket}/ingest/<table>/")
-        if not auto_create:
-            table.add_row(
-                "", "a table is created first: inlay create …, or start with --auto-create"
-            )
-        table.add_row("tables are at", f"s3://{stack.bucket}/tables/<table>")
-        table.add_row("delete queue", stack.queue_url("DeleteQueue"))
-        table.add_row("erase queue", stack.queue_url("EraseQueue"))
-        for queue in stack.dead_letter_queues():
-            table.add_row("dead letters", stack.queue_url(queue))
-        table.add_row("requests seen", f"{stack.sqs_endpoint_url}{LOG_PATH}")
-        table.add_row("logs", f"{Path(options.home).resolve()}/<function>.log")
-        console.print(table)
-        console.print("\nIn another terminal:")
-        for name, value in stack.environment.items():
-            console.print(f"  export {name}={value}", highlight=False, soft_wrap=True)
-        console.print(
-            f"\nand then, say:\n  inlay history s3://{stack.bucket}/tables/<table>",
-            highlight=False,
-            soft_wrap=True,
-        )
+        _say_where(console, stack, Path(options.home), auto_create=auto_create)
         kept = "is gone then" if data_dir is None else f"stays in {data_dir.resolve()}"
-        if endpoint_url is None:
-            console.print(f"\nCtrl-C stops it; what the embedded S3 holds {kept}.", soft_wrap=True)
-        else:
-            console.print("\nCtrl-C stops it.")
+        holds = f"; what the embedded S3 holds {kept}" if endpoint_url is None else ""
+        console.print(f"\nCtrl-C stops it{holds}.", soft_wrap=True)
         queues = {name: stack.queue_url(name) for name in stack.dead_letter_queues()}
 
         def say(what: str) -> None:
@@ -273,6 +242,46 @@ def up(
             stopped.wait()
     finally:
         stack.stop(lambda part: console.print(f"stopping {part}"))
+
+
+def _stopped_by_signals() -> threading.Event:
+    stopped = threading.Event()
+
+    def stop(number: int, frame: object) -> None:
+        stopped.set()
+        signal.signal(number, signal.SIG_DFL)  # a second one waits for nothing
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    return stopped
+
+
+def _say_where(console: Console, stack: LocalStack, home: Path, *, auto_create: bool) -> None:
+    """Where what runs is, and what another terminal has to export."""
+    from inlay.local.s3server import LOG_PATH
+
+    table = Table(show_header=False, box=None)
+    table.add_row("S3", stack.endpoint_url)
+    table.add_row("SQS", stack.sqs_endpoint_url)
+    table.add_row("drop files at", f"s3://{stack.bucket}/ingest/<table>/")
+    if not auto_create:
+        table.add_row("", "a table is created first: inlay create …, or start with --auto-create")
+    table.add_row("tables are at", f"s3://{stack.bucket}/tables/<table>")
+    table.add_row("delete queue", stack.queue_url("DeleteQueue"))
+    table.add_row("erase queue", stack.queue_url("EraseQueue"))
+    for queue in stack.dead_letter_queues():
+        table.add_row("dead letters", stack.queue_url(queue))
+    table.add_row("requests seen", f"{stack.sqs_endpoint_url}{LOG_PATH}")
+    table.add_row("logs", f"{home.resolve()}/<function>.log")
+    console.print(table)
+    console.print("\nIn another terminal:")
+    for name, value in stack.environment.items():
+        console.print(f"  export {name}={value}", highlight=False, soft_wrap=True)
+    console.print(
+        f"\nand then, say:\n  inlay history s3://{stack.bucket}/tables/<table>",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 app.command(cls=Verb)(demo)

@@ -69,10 +69,10 @@ class Queues:
             deadline = time.monotonic() + min(float(wait), _LONGEST_POLL_SECONDS)
             while True:  # ends: at the deadline at the latest
                 answered = self._through_moto(at_once)
-                left = deadline - time.monotonic()
-                if answered.status != 200 or b'"Messages"' in answered.body or left <= 0:
+                seconds = deadline - time.monotonic()
+                if answered.status != 200 or b'"Messages"' in answered.body or seconds <= 0:
                     return answered
-                self._changed.wait(min(left, _POLL_AGAIN_SECONDS))
+                self._changed.wait(min(seconds, _POLL_AGAIN_SECONDS))
 
     def _own_wait(self, queue_url: str, region: str) -> float:
         """The queue's own long-poll time."""

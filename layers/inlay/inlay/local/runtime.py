@@ -94,7 +94,7 @@ class FunctionPool:
     def _start(self) -> _Process:
         process = _start_process(self.function, self._environment, self._log)
         with self._lock:
-            self._processes = [each for each in self._processes if each.alive]
+            self._processes = [process for process in self._processes if process.alive]
             self._processes.append(process)
         if self._closed:  # closed while this one started: nobody else would end it
             process.kill()

@@ -84,13 +84,13 @@ class RuntimeApi:
             self._changed.notify_all()
             while call.outcome is None and self._ended is None:
                 ends = begun + _START_SECONDS if call.ends is None else call.ends
-                left = ends - time.monotonic()
-                if left <= 0:
+                seconds = ends - time.monotonic()
+                if seconds <= 0:
                     call.outcome = Failed(
                         "timeout", f"Task timed out after {timeout_seconds:.2f} seconds"
                     )
                 else:
-                    self._changed.wait(left)
+                    self._changed.wait(seconds)
             self._call = None
             self._changed.notify_all()
             return call.outcome or self._ended or Failed("exit", "the process ended")

@@ -112,7 +112,7 @@ class AwsApp:
 
     def requests(self, *, after: int = 0) -> Sequence[LoggedRequest]:
         """What was asked since request number `after`, in order of answering."""
-        return [each for each in tuple(self._log) if each.number > after]
+        return [request for request in tuple(self._log) if request.number > after]
 
     def forget_requests(self) -> None:
         self._log.clear()
@@ -169,7 +169,7 @@ class AwsApp:
         if request.method == "DELETE":
             self.forget_requests()
         requests = self.requests(after=int(request.query.get("after", 0)))
-        body = json.dumps([asdict(each) for each in requests]).encode()
+        body = json.dumps([asdict(request) for request in requests]).encode()
         return AwsAnswer(200, {"Content-Type": "application/json"}, body)
 
 
@@ -425,7 +425,7 @@ class AwsProcess:
 
     def requests(self, *, after: int = 0) -> Sequence[LoggedRequest]:
         """What was asked of the server, since request number `after`."""
-        return [LoggedRequest(**each) for each in json.loads(self._log("GET", after))]
+        return [LoggedRequest(**request) for request in json.loads(self._log("GET", after))]
 
     def forget_requests(self) -> None:
         self._log("DELETE", 0)

@@ -99,7 +99,7 @@ def main() -> None:
                 WRITE[engine](catalog, table, text)
             else:
                 row, version = READ[engine](catalog, table, text)
-                answer = {"row": [str(each) for each in row], "version": version}
+                answer = {"row": [str(value) for value in row], "version": version}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)

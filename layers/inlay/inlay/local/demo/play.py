@@ -112,7 +112,7 @@ def play(options: DemoOptions, *, steps: Sequence[Step] | None = None) -> bool:
             world = World(stack, _table_name(options), Truth(sources[0]), sources, engines=engines)
             world.create()
         if steps is None:
-            steps = [each for each in STEPS if engines or each is not ENGINES_WRITE]
+            steps = [step for step in STEPS if engines or step is not ENGINES_WRITE]
         print_opening(
             console,
             rows=sum(pq.read_metadata(source).num_rows for source in sources),
@@ -233,7 +233,7 @@ def _play_step(
 
 def _check_version(world: World, name: str, seen: int, newest: int) -> None:
     """Engines see the newest version; while an erasure rewrites files, the last one before it."""
-    erasing = any(each.predicate is not None for each in world.open().snapshot.erasures)
+    erasing = any(erasure.predicate is not None for erasure in world.open().snapshot.erasures)
     if seen != newest and not (erasing and seen in world.history):
         raise Mismatch(f"{name} reads version {seen} instead of {newest}")
 

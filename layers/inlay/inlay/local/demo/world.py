@@ -64,7 +64,9 @@ class Truth:
         self._db.execute(f"INSERT INTO truth {query}")
         rows, like = self._db.sql(query).to_arrow_table(), pq.read_schema(source)
         return rows.cast(
-            pa.schema([each.with_nullable(like.field(each.name).nullable) for each in rows.schema])
+            pa.schema(
+                [field.with_nullable(like.field(field.name).nullable) for field in rows.schema]
+            )
         )
 
     def _rows(self, sql: str) -> list[tuple[Any, ...]]:
@@ -185,7 +187,9 @@ class World:
 
     def open_deletes(self) -> int:
         """Delete markers but those of erasures, which stay until their erasure ends."""
-        return sum(each is None for each in self.open().inspect.tombstones()["erasure"].to_pylist())
+        return sum(
+            erasure is None for erasure in self.open().inspect.tombstones()["erasure"].to_pylist()
+        )
 
     def receipts(self) -> Sequence[str]:
         """The receipts of erasures that have ended."""

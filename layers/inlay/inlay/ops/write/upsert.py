@@ -235,7 +235,7 @@ class _Merge:
             matched.append(pc.unique(at))
             old_rows = [column.filter(is_there) for column in columns[len(self.names) :]]
             done = 0
-            for new in take_rows(self.rows, at, at_a_time=max(1, len(at))):
+            for new in take_rows(self.rows, at, at_a_time=len(at)):
                 values = dict(zip(new.schema.names, new.columns, strict=True))
                 for field, column in zip(self.kept, old_rows, strict=True):
                     values[field.name] = column.slice(done, new.num_rows)
