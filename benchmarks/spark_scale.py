@@ -143,12 +143,12 @@ def large(report: Report, folder: Path, rows: int) -> None:
         table.refresh().delete(f"id < {rows // 50}")
         table.refresh().delete("country = 'c7'")
         told = materialize_deletes(spark, uri)
-        return f"{told.removed_rows:,} rows gone from {told.input_files} files"
+        return f"{told.removed_rows:,} rows gone from {told.files} files"
 
     def erased() -> str:
         table.refresh().delete("country = 'c8'", mode="erase")
         told = advance_erasures(spark, uri)
-        return f"{told.removed_rows:,} rows gone from {told.input_files} files"
+        return f"{told.removed_rows:,} rows gone from {told.files} files"
 
     report.step("load", load)
     report.step("merge 2 rows in 100", merged)
@@ -220,7 +220,7 @@ def many(report: Report, folder: Path, files: int, *, compacting: bool) -> None:
     def erased() -> str:
         inlay.open(uri).delete("id BETWEEN 1000150 AND 1000160", mode="erase")
         told = advance_erasures(spark, uri)
-        return f"{told.removed_rows} rows gone from {told.input_files} files"
+        return f"{told.removed_rows} rows gone from {told.files} files"
 
     def collected() -> str:
         told = collect_garbage(spark, uri, dry_run=True)

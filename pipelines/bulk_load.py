@@ -16,7 +16,6 @@ import sys
 from typing import Any
 
 import inlay
-from inlay.engine import Properties
 from inlay.errors import InvalidRequest, TableExists
 from inlay.spark import append
 from inlay.spark.types import arrow_for_new
@@ -109,7 +108,7 @@ def _table(frame: Any, asked: argparse.Namespace) -> inlay.Table:
 
 def _files_of(frame: Any, table: inlay.Table) -> int:
     """Enough files for the table's target size, going by Spark's own estimate of the input."""
-    target = Properties(table.snapshot.properties).number("write.target_file_bytes")
+    target = table.snapshot.settings.number("write.target_file_bytes")
     size = int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
     return max(1, -(-size // target))
 

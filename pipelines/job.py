@@ -28,6 +28,7 @@ PROGRESS_SECONDS = 1.0
 UNITS = {
     "seconds": "Seconds",
     "bytes": "Bytes",
+    "input_bytes": "Bytes",
     "read_bytes": "Bytes",
     "written_bytes": "Bytes",
     "version": "None",
@@ -163,8 +164,9 @@ def _session(asked: argparse.Namespace) -> Any:
 
 
 def plain(outcome: Any) -> dict[str, Any]:
-    """The printable form of a result."""
+    """The printable form of a result: its counts, and what failed."""
     found = asdict(outcome) if is_dataclass(outcome) else dict(outcome)
+    found.pop("choices", None)  # one for each file
     failures: Sequence[Any] = found.pop("failures", ())
     if failures:
         found["failures"] = [{**f, "error": str(f["error"])} for f in failures]

@@ -258,7 +258,7 @@ class Pipeline:
         # Apart: the orders remember deletes of the stream, which are erased as well.
         inlay.open(self.orders).delete(where, mode="erase", request_id="customer")
         for uri in (self.orders, self.lines, self.changes):
-            files += advance_erasures(self.spark, uri, progress=progress()).input_files
+            files += advance_erasures(self.spark, uri, progress=progress()).files
             if inlay.open(uri).scan(where=where).count():
                 raise SystemExit(f"{uri} still has orders of the customer")
         self.check_lines()

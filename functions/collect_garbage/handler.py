@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from inlay.engine import LIFE_SECONDS, Snapshot, collect_garbage, expire, load_pointer
+from inlay.engine import Snapshot, collect_garbage, expire, load_pointer
 from inlay.errors import InvalidRequest
 from inlay.functions import settings
 from inlay.functions.completion import announce_receipts
@@ -71,7 +71,7 @@ def collect_table(table: str, asked: MaintenanceRequest, seconds: float) -> Mapp
         signer=settings.receipt_signer() if snapshot.erasures else None,
         copies=settings.receipt_copies() if snapshot.erasures else None,
         retention_days=settings.retention_days(),
-        life_seconds=LIFE_SECONDS if asked.life_seconds is None else asked.life_seconds,
+        life_seconds=asked.life_seconds,
         clock_margin_seconds=asked.clock_margin_seconds,
     )
     if not asked.dry_run:

@@ -21,7 +21,6 @@ from inlay.engine import (
     PUBLISHED_POINTER,
     Context,
     Got,
-    Properties,
     is_published_whole,
     load_pointer,
     publication_status,
@@ -89,7 +88,7 @@ def swapped_tables(found: Any, *, bucket: str, tables: str) -> list[str]:
 
 def has_work(table: str) -> bool:
     ctx, snapshot = table_context(table), current_snapshot(table)
-    return Properties(snapshot.properties).is_published and not is_published_whole(ctx, snapshot)
+    return snapshot.settings.is_published and not is_published_whole(ctx, snapshot)
 
 
 def publish_table(table: str) -> Mapping[str, Any]:
@@ -97,7 +96,7 @@ def publish_table(table: str) -> Mapping[str, Any]:
     ctx = table_context(table)
     loaded = load_pointer(ctx)
     snapshot = loaded.snapshot
-    if not Properties(snapshot.properties).is_published:
+    if not snapshot.settings.is_published:
         return {}
     try:
         result = publish(ctx)

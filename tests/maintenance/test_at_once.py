@@ -111,5 +111,5 @@ def test_memory_goes_by_the_row_group_and_the_bytes_on_their_way(
     entry = replace(next(iter(busy.load().state.files())), size=size, row_groups=row_groups)
     work = FileWork(FileTask(file=entry, schema=busy.load().snapshot.schema), entry)
     assert units.runs_alone(work.held_bytes) is alone
-    inline = isinstance(work.context(busy.ctx).executor, InlineExecutor)
+    inline = isinstance(units.own_context(busy.ctx, work.held_bytes).executor, InlineExecutor)
     assert inline is not alone

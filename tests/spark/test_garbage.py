@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ import pytest
 import inlay
 from inlay.format.keys import POINTER
 from inlay.ops.collect_garbage import CollectResult
-from inlay.spark import garbage
-from inlay.spark.garbage import _ranges, collect_garbage
+from inlay.ops.maintain import garbage
+from inlay.spark.garbage import collect_garbage
 
 pytestmark = pytest.mark.spark
 
@@ -120,15 +120,3 @@ def test_a_collection_that_was_killed_leaves_the_rest_to_the_next(
         == left
     )
     assert littered.refresh().maintain.verify().ok
-
-
-@pytest.mark.parametrize("cuts", [[], ["b"], ["a", "b", "m", "zz"], ["data/2020/", "data/2021/"]])
-def test_each_key_is_in_one_range_whatever_the_cuts_are(cuts: Sequence[str]) -> None:
-    needed = ["a", "b", "ba", "data/2020/", "data/2020/01", "z", "zzz"]
-    ranges = list(_ranges(needed, cuts))
-    assert sorted(key for part in ranges for key in part.needed) == needed
-    for part in ranges:
-        for key in part.needed:
-            assert part.after is None or part.after < key
-            assert part.until is None or key <= part.until
-    assert [part.after for part in ranges[1:]] == [part.until for part in ranges[:-1]] == list(cuts)

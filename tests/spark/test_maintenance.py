@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-from inlay.ops.maintain.units import with_entries
+from inlay.ops.maintain.units import reduced, with_entries
 from inlay.ops.metadata.load import load_pointer
 from inlay.plan.maintain.compaction import plan_compaction
 from inlay.spark.connect import connect
-from inlay.spark.maintenance import advance_erasures, compact, materialize_deletes, reduced
+from inlay.spark.maintenance import advance_erasures, compact, materialize_deletes
 
 from .conftest import load, sorted_rows
 
@@ -67,8 +67,9 @@ def test_deletes_become_absent_rows_file_by_file(spark: Any, scattered: inlay.Ta
     result = materialize_deletes(spark, scattered.uri)
     assert live(scattered) == before
     assert scattered.inspect.tombstones().num_rows == 0
+    assert len(result.choices) == 11
     assert sum(scattered.inspect.files().column("rows").to_pylist()) == len(before)
-    assert (result.units, result.commits) == (11, 2)  # waves of 8 on two slots
+    assert (result.files, result.commits) == (11, 2)  # waves of 8 on two slots
 
 
 def test_an_erasure_leaves_no_file_with_its_rows(spark: Any, scattered: inlay.Table) -> None:
@@ -80,7 +81,7 @@ def test_an_erasure_leaves_no_file_with_its_rows(spark: Any, scattered: inlay.Ta
     for entry in scattered.inspect.entries()[0]:
         data = pq.read_table(Path(scattered.uri.removeprefix("file://")) / entry.key)
         assert not {7, 293, 1111} & set(data.column("id").to_pylist())
-    assert advance_erasures(spark, scattered.uri).units == 0
+    assert advance_erasures(spark, scattered.uri).files == 0
 
 
 def test_what_is_remembered_of_deletes_is_kept_like_the_table(
@@ -112,7 +113,7 @@ def test_an_erasure_cleans_branches_and_tags_as_well(spark: Any, scattered: inla
     scattered.delete("id = 7", mode="erase")
     result = advance_erasures(spark, scattered.uri)
     assert not result.failures and result.removed_rows > 3
-    assert advance_erasures(spark, scattered.uri).units == 0
+    assert advance_erasures(spark, scattered.uri).files == 0
     for ref in ("work", "release"):
         table = inlay.open(scattered.uri, ref=ref)
         for entry in table.inspect.entries()[0]:
@@ -128,7 +129,7 @@ def test_a_broken_file_costs_only_itself(spark: Any, scattered: inlay.Table) -> 
     path.write_bytes(whole[:50] + bytes(len(whole) - 50))
     result = materialize_deletes(spark, scattered.uri)
     assert [failure.key for failure in result.failures] == [broken]
-    assert result.units == 10
+    assert result.files == 10
     path.write_bytes(whole)
     assert live(inlay.open(scattered.uri)) == before
 

@@ -44,7 +44,7 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
             "plan/pruning/prune.py",
             "parquet/arrow/evaluate.py",
             "parse/show.py",
-            "spark/conditions.py",
+            "format/predicate_fold.py",
         },
     ),
     "Expression": (
@@ -115,7 +115,7 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
             "ops/hand_over.py",
             "ops/maintain/compact.py",
             "ops/transaction.py",
-            "spark/cluster.py",
+            "ops/maintain/cluster_slices.py",
         },
     ),
     "SourceOutcome": (

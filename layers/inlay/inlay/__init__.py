@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from inlay.ops.collect_garbage import CollectResult
     from inlay.ops.commit.driver import WriteResult
     from inlay.ops.erase.check_receipt import ReceiptCheck
+    from inlay.ops.erase.request import AdvanceResult
     from inlay.ops.feed import Changes
     from inlay.ops.inspect.report import Report
+    from inlay.ops.maintain.compact import CompactResult
+    from inlay.ops.maintain.rewrite import RewriteResult
     from inlay.ops.verify.repair import Repaired
     from inlay.ops.verify.table import Verified
     from inlay.parse import lit
@@ -45,14 +48,17 @@ if TYPE_CHECKING:
     from inlay.table.transaction import snapshot, transaction
 
 __all__ = [
+    "AdvanceResult",
     "Changes",
     "Choice",
     "CollectResult",
+    "CompactResult",
     "Cost",
     "Finding",
     "ReceiptCheck",
     "Repaired",
     "Report",
+    "RewriteResult",
     "Table",
     "Usage",
     "Verified",
@@ -74,14 +80,17 @@ __all__ = [
 ]
 # By the module that has it; any other is of `inlay.table`.
 _HOMES = {
+    "AdvanceResult": "inlay.ops.erase.request",
     "Changes": "inlay.ops.feed",
     "Choice": "inlay.plan.surgery",
     "CollectResult": "inlay.ops.collect_garbage",
+    "CompactResult": "inlay.ops.maintain.compact",
     "Cost": "inlay.plan.surgery",
     "Finding": "inlay.plan.verify",
     "ReceiptCheck": "inlay.ops.erase.check_receipt",
     "Repaired": "inlay.ops.verify.repair",
     "Report": "inlay.ops.inspect.report",
+    "RewriteResult": "inlay.ops.maintain.rewrite",
     "Usage": "inlay.storage.wrapped",
     "Verified": "inlay.ops.verify.table",
     "WriteResult": "inlay.ops.commit.driver",

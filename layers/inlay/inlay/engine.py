@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 from inlay.lazy import import_now
 
 if TYPE_CHECKING:
-    from inlay.exact_json import InexactJson as InexactJson
     from inlay.exact_json import decode_json as decode_json
     from inlay.format.keys import POINTER as POINTER
     from inlay.format.keys import PUBLISHED_POINTER as PUBLISHED_POINTER
     from inlay.format.landing import landed_object as landed_object
+    from inlay.format.predicate import Predicate as Predicate
+    from inlay.format.predicate_fold import PredicateBuilder as PredicateBuilder
+    from inlay.format.predicate_fold import PredicateFold as PredicateFold
     from inlay.format.properties import DELETE_MODES as DELETE_MODES
-    from inlay.format.properties import Properties as Properties
     from inlay.format.schema import Primitive as Primitive
     from inlay.format.schema import Schema as Schema
     from inlay.format.schema import cut_at_equals as cut_at_equals
@@ -43,8 +44,10 @@ if TYPE_CHECKING:
     from inlay.ops.erase.receipt import receipts_since as receipts_since
     from inlay.ops.erase.request import advance_erasures as advance_erasures
     from inlay.ops.erase.signing import KeyFile as KeyFile
-    from inlay.ops.erase.signing import Signer as Signer
+    from inlay.ops.feed_parts import FeedParts as FeedParts
     from inlay.ops.local_files import LocalFiles as LocalFiles
+    from inlay.ops.maintain.cluster_slices import ClusterPlan as ClusterPlan
+    from inlay.ops.maintain.cluster_slices import RunWriter as RunWriter
     from inlay.ops.maintain.compact import compact as compact
     from inlay.ops.maintain.expire import expire as expire
     from inlay.ops.maintain.rewrite import rewrite as rewrite
@@ -53,16 +56,14 @@ if TYPE_CHECKING:
     from inlay.ops.publish.publish import publish as publish
     from inlay.ops.publish.status import publication_status as publication_status
     from inlay.ops.write.append import IngestSource as IngestSource
+    from inlay.ops.write.in_parts import PartedWrite as PartedWrite
     from inlay.ops.write.ingest import SourceOutcome as SourceOutcome
     from inlay.ops.write.ingest_or_create import ingest_or_create as ingest_or_create
     from inlay.ops.write.ingest_or_create import not_ingested as not_ingested
     from inlay.ops.write.landed_changes import apply_message as apply_message
-    from inlay.ops.write.landing import Landed as Landed
     from inlay.ops.write.landing import landed as landed
     from inlay.parse import parse_predicate as parse_predicate
     from inlay.plan.change import Request as Request
-    from inlay.plan.erasure import LIFE_SECONDS as LIFE_SECONDS
-    from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS as CLOCK_MARGIN_SECONDS
     from inlay.storage.base import Got as Got
     from inlay.storage.base import Head as Head
     from inlay.storage.base import ObjectStore as ObjectStore
@@ -74,7 +75,6 @@ if TYPE_CHECKING:
     from inlay.storage.open import open_store as open_store
     from inlay.storage.wrapped import MeteredStore as MeteredStore
     from inlay.text.written import json_rows as json_rows
-    from inlay.text.written import to_json as to_json
     from inlay.text.written import to_line as to_line
 
 NAMES: Mapping[str, str] = {
@@ -84,8 +84,11 @@ NAMES: Mapping[str, str] = {
     "Snapshot": "inlay.format.snapshot",
     "Schema": "inlay.format.schema",
     "Primitive": "inlay.format.schema",
-    "Properties": "inlay.format.properties",
     "parse_predicate": "inlay.parse",
+    # Conditions in another language: a translator has a method for each kind.
+    "Predicate": "inlay.format.predicate",
+    "PredicateFold": "inlay.format.predicate_fold",
+    "PredicateBuilder": "inlay.format.predicate_fold",
     # Texts that name columns: `a, "b,c"`, and `"a=b"=1` cut in two.
     "listed_names": "inlay.format.schema",
     "cut_at_equals": "inlay.format.schema",
@@ -98,9 +101,13 @@ NAMES: Mapping[str, str] = {
     "collect_garbage": "inlay.ops.collect_garbage",
     "advance_erasures": "inlay.ops.erase.request",
     "adopt": "inlay.ops.adopt.adopt",
-    # How long a reader or writer may live that an erasure waits for; how far clocks are apart.
-    "LIFE_SECONDS": "inlay.plan.erasure",
-    "CLOCK_MARGIN_SECONDS": "inlay.plan.maintain.roots",
+    # Clustering by another engine's shuffle: what to rewrite; writing a run in many processes.
+    "ClusterPlan": "inlay.ops.maintain.cluster_slices",
+    "RunWriter": "inlay.ops.maintain.cluster_slices",
+    # What versions changed, planned in one process and read in parts by many.
+    "FeedParts": "inlay.ops.feed_parts",
+    # Rows that many processes write, and one commits.
+    "PartedWrite": "inlay.ops.write.in_parts",
     # Requests that are applied once, whoever repeats them: deletes by text or keys, files that landed,
     # change records; JSON that is taken as it is written or not at all.
     "Request": "inlay.plan.change",
@@ -112,15 +119,12 @@ NAMES: Mapping[str, str] = {
     "ingest_or_create": "inlay.ops.write.ingest_or_create",
     "not_ingested": "inlay.ops.write.ingest_or_create",
     "landed_object": "inlay.format.landing",
-    "Landed": "inlay.ops.write.landing",
     "landed": "inlay.ops.write.landing",
     "apply_message": "inlay.ops.write.landed_changes",
     "decode_json": "inlay.exact_json",
-    "InexactJson": "inlay.exact_json",
     # Rows in local files, both ways; values as JSON.
     "LocalFiles": "inlay.ops.local_files",
     "json_rows": "inlay.text.written",
-    "to_json": "inlay.text.written",
     "to_line": "inlay.text.written",
     # Publication as Apache Iceberg.
     "publish": "inlay.ops.publish.publish",
@@ -130,7 +134,6 @@ NAMES: Mapping[str, str] = {
     "TableWrites": "inlay.ops.catalog.writes",
     "EngineCredentials": "inlay.ops.catalog.credentials",
     # Who signs the receipts of erasures, and where copies are kept; those of late.
-    "Signer": "inlay.ops.erase.signing",
     "KeyFile": "inlay.ops.erase.signing",
     "receipts_since": "inlay.ops.erase.receipt",
     "LockedCopies": "inlay.ops.erase.copies",

@@ -19,7 +19,11 @@ class InexactJson(ValueError):
 def decode_json(text: str) -> Any:
     """The value of a text. Raises `ValueError`: `InexactJson`, `json.JSONDecodeError`; `RecursionError`."""
     return json.loads(
-        text, object_pairs_hook=named_once, parse_float=_exact, parse_constant=_no_number
+        text,
+        object_pairs_hook=named_once,
+        parse_float=_exact,
+        parse_int=_whole,
+        parse_constant=_no_number,
     )
 
 
@@ -40,6 +44,13 @@ def _exact(text: str) -> float:
     if not is_exact:
         raise InexactJson("a number has more digits than a double holds: write it as a text")
     return found
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:  # Python takes no more than some thousand digits
+        raise InexactJson("a number has too many digits") from None
 
 
 def _no_number(text: str) -> float:

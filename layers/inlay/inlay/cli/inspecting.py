@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
 import sys
 from dataclasses import asdict
 from importlib import resources
@@ -25,7 +24,7 @@ from inlay.cli.options import AsJson, AsOf, Ref, TableUri, Version, Where
 from inlay.cli.output import console, print_record, print_rows
 from inlay.cli.tables import opened
 from inlay.cli.values import size_text, time_text
-from inlay.engine import to_json
+from inlay.engine import to_line
 
 if TYPE_CHECKING:
     from inlay import Report, Table
@@ -54,7 +53,7 @@ def page_of(report: Report) -> str:
 
 def as_script(value: object) -> str:
     """JSON that may stand in a script element: nothing in it ends the element or opens a comment."""
-    text = json.dumps(to_json(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    text = to_line(value, ascii_only=True)
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text

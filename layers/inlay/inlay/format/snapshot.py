@@ -26,7 +26,7 @@ from pyroaring import FrozenBitMap
 from inlay.errors import InvalidRequest, a_type
 from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker
 from inlay.format.predicate import Predicate
-from inlay.format.properties import COMMIT_NOTE, NOTED_VERSIONS
+from inlay.format.properties import COMMIT_NOTE, NOTED_VERSIONS, Properties
 from inlay.format.schema import Schema
 
 # Frozen: version 1 stays readable for ever (tests/golden/v1). Version 0 was the format in development.
@@ -282,6 +282,11 @@ class Snapshot:
     # Versions that last changed the content's rows or columns, and that last replaced it as a whole.
     changed: int = 0
     replaced: int = 0
+
+    @property
+    def settings(self) -> Properties:
+        """The table's properties, typed, with their defaults."""
+        return Properties(self.properties)
 
     @property
     def spec(self) -> PartitionSpec:

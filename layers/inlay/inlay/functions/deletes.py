@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from inlay import WriteResult
-from inlay.engine import Properties, Request, delete_requested
+from inlay.engine import Request, delete_requested
 from inlay.errors import InlayError, InvalidRequest
 from inlay.functions import settings
 from inlay.functions.observe import report_write
@@ -59,7 +59,7 @@ def apply_operations(asked: OperationsRequest, request_id: str, time_us: int) ->
 
     def opened(name: str) -> Table:
         table = inlay.open("", context=table_context(name))
-        mode = Properties(table.properties).text("delete.mode")
+        mode = table.snapshot.settings.text("delete.mode")
         reads = name in asked.read or any(
             each.get("mode", mode) not in ("tombstone", "erase")
             for each in asked.operations

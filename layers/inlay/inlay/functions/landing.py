@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote_plus
 
-from inlay.engine import Landed, landed, load_pointer
+from inlay.engine import landed, load_pointer
 from inlay.functions import settings
 from inlay.functions.messages import send_to_ingest
 from inlay.functions.observe import count, logger
@@ -38,7 +38,11 @@ def sweep_landing(table: str, *, settle_seconds: float) -> Mapping[str, Any]:
             continue
         oldest_us = min(oldest_us, each.modified_us)
         if sent < MAX_SENT and loaded.date_us - each.modified_us >= settle_seconds * 1_000_000:
-            send_to_ingest(notification(ctx.store.bucket, each))
+            at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=each.modified_us)
+            said = {"key": quote_plus(each.key), "size": each.size, "eTag": each.etag}
+            if each.version_id is not None:
+                said["versionId"] = each.version_id
+            send_to_ingest(_notification(ctx.store.bucket, at, said))
             sent += 1
     report = {**states, "sent": sent}
     count(
@@ -52,12 +56,8 @@ def sweep_landing(table: str, *, settle_seconds: float) -> Mapping[str, Any]:
     return report
 
 
-def notification(bucket: str, landed: Landed) -> Mapping[str, Any]:
+def _notification(bucket: str, at: datetime, said: Mapping[str, Any]) -> Mapping[str, Any]:
     """S3's own notification of a landed content."""
-    at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=landed.modified_us)
-    said = {"key": quote_plus(landed.key), "size": landed.size, "eTag": landed.etag}
-    if landed.version_id is not None:
-        said["versionId"] = landed.version_id
     return {
         "Records": [
             {

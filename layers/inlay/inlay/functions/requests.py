@@ -16,7 +16,7 @@ import pyarrow as pa
 from aws_lambda_powertools.utilities.parser import BaseModel, Field
 from pydantic import AfterValidator, ConfigDict, model_validator
 
-from inlay.engine import CLOCK_MARGIN_SECONDS, Request
+from inlay.engine import Request
 from inlay.errors import InvalidRequest
 from inlay.functions.validation import check_table_name
 
@@ -267,7 +267,7 @@ class MaintenanceRequest(BaseModel):
     landing_only: bool = False
     settle_seconds: float = Field(SETTLE_SECONDS, ge=0)
     life_seconds: float | None = Field(None, ge=0)
-    clock_margin_seconds: float = Field(CLOCK_MARGIN_SECONDS, ge=0)
+    clock_margin_seconds: float | None = Field(None, ge=0)
 
 
 class RoundRequest(BaseModel):

@@ -14,7 +14,8 @@ from inlay.errors import InvalidRequest, StoreUnavailable
 from inlay.functions.verdict import code_of
 
 if TYPE_CHECKING:
-    from inlay.engine import LockedCopies, Signer
+    from inlay.engine import KeyFile, LockedCopies
+    from inlay.functions.signing import KmsKey
 
 
 def _variable(name: str) -> str:
@@ -185,7 +186,7 @@ def erasure_key() -> bytes:
     return str(secret["SecretString"]).encode()
 
 
-def receipt_signer() -> Signer | None:
+def receipt_signer() -> KmsKey | KeyFile | None:
     """Who signs the receipts of erasures: a KMS key, by its ARN, or where there is none a key file in PEM;
     None where neither is set."""
     arn, path = os.environ.get("INLAY_RECEIPT_KEY"), os.environ.get("INLAY_RECEIPT_KEY_FILE")

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from aws_lambda_powertools.utilities.parser import BaseModel, ValidationError
 
-from inlay.engine import InexactJson, decode_json
+from inlay.engine import decode_json
 from inlay.errors import (
     InlayError,
     InvalidPredicate,
@@ -50,15 +50,15 @@ def parse_json(text: str) -> Any:
     """The value of a message. Raises `InvalidRequest`."""
     try:
         return decode_json(text)
-    except InexactJson as error:
-        raise InvalidRequest(
-            f"the message is not taken: {error}",
-            next_step="Send each request in a message of its own, with each field once",
-        ) from None
-    except (ValueError, RecursionError) as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         where = f" (at character {error.pos})" if isinstance(error, json.JSONDecodeError) else ""
         raise InvalidRequest(
             f"the message is not JSON{where}", next_step="Send one JSON object"
+        ) from None
+    except ValueError as error:
+        raise InvalidRequest(
+            f"the message is not taken: {error}",
+            next_step="Send each request in a message of its own, with each field once",
         ) from None
 
 

@@ -26,10 +26,10 @@ reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest, TableNotFound
 from inlay.format.predicate import Comparison, Literal
@@ -54,18 +54,17 @@ from inlay.ops.maintain.expire import (
     check_deletable,
     delete_objects,
     expire,
-    list_objects,
 )
+from inlay.ops.maintain.garbage import MAX_NAMES, LocalWorker, RangeWorker
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.metadata.memory import AT, has_memory, memory_context
+from inlay.ops.task_runner import TaskRunner
 from inlay.ops.write.delete import delete
 from inlay.plan.change import Change, ForgetExpirations, MoveBoundary
 from inlay.plan.erasure import LIFE_SECONDS, Waiting, landing_prefix
 from inlay.plan.maintain.roots import (
     CLOCK_MARGIN_SECONDS,
     DECISIONS_KEPT_US,
-    GarbagePlan,
-    Listed,
     ListingFacts,
     Tally,
     cutoff_with_margin,
@@ -74,9 +73,6 @@ from inlay.storage.base import DeleteFailure
 
 if TYPE_CHECKING:
     from inlay.ops.erase.copies import LockedCopies
-
-# Keys that a dry run and a report carry; the counts are always complete.
-MAX_NAMES = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,80 +101,18 @@ class CollectResult(Shown):
     waiting: tuple[tuple[str, Waiting], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Garbage:
-    """Garbage: counts are complete, `keys` names up to 1,000 of it, `unknown` up to 100 unknown objects.
-    `failures` could not be deleted."""
-
-    objects: int = 0
-    bytes: int = 0
-    kinds: Mapping[str, Tally] = field(default_factory=dict)
-    keys: tuple[str, ...] = ()
-    young: int = 0
-    unknown: tuple[str, ...] = ()
-    unknown_count: int = 0
-    seen: ListingFacts = field(default_factory=ListingFacts)
-    failures: tuple[DeleteFailure, ...] = ()
-
-    @classmethod
-    def of(cls, plan: GarbagePlan, failures: Iterable[DeleteFailure] = ()) -> Garbage:
-        return cls(
-            objects=len(plan.doomed),
-            bytes=sum(item.size for item in plan.doomed),
-            kinds=plan.by_kind(),
-            keys=tuple(item.key for item in plan.doomed[:MAX_NAMES]),
-            young=plan.young,
-            unknown=plan.unknown,
-            unknown_count=plan.unknown_count,
-            seen=plan.seen,
-            failures=tuple(failures),
-        )
-
-
-class GarbageWorker(Protocol):
-    """Lists the table's objects and deletes them, by the rules of the given roots."""
-
-    def look(self, roots: Roots, before_us: int) -> Garbage:
-        """The garbage. Deletes nothing."""
-        ...
-
-    def delete(self, roots: Roots, before_us: int, confirm: Callable[[], object]) -> Garbage:
-        """Deletes the garbage, and reports it. Once, before the first deletion, it calls `confirm`, which
-        raises if nothing may be deleted."""
-        ...
-
-
-class LocalWorker:
-    """This process, which keeps the listing between the look and the deletion."""
-
-    def __init__(self, ctx: Context) -> None:
-        self._ctx = ctx
-        self._doomed: tuple[Listed, ...] = ()
-
-    def look(self, roots: Roots, before_us: int) -> Garbage:
-        plan = roots.plan(list_objects(self._ctx), before_us)
-        self._doomed = plan.doomed
-        return Garbage.of(plan)
-
-    def delete(self, roots: Roots, before_us: int, confirm: Callable[[], object]) -> Garbage:
-        plan = roots.plan(self._doomed, before_us)
-        doomed = [item.key for item in plan.doomed]
-        confirm()
-        return Garbage.of(plan, delete_objects(self._ctx, doomed, confirmed=True))
-
-
 def collect_garbage(
     ctx: Context,
     *,
     base: LoadedTable | None = None,
-    worker: GarbageWorker | None = None,
+    runner: TaskRunner | None = None,
     grace_seconds: float | None = None,
     dry_run: bool = False,
     hmac_key: bytes | None = None,
     signer: Signer | None = None,
     copies: LockedCopies | None = None,
-    life_seconds: float = LIFE_SECONDS,
-    clock_margin_seconds: float = CLOCK_MARGIN_SECONDS,
+    life_seconds: float | None = None,
+    clock_margin_seconds: float | None = None,
     landing: str | None = None,
     retention_days: Mapping[str, float] | None = None,
 ) -> CollectResult:
@@ -188,14 +122,18 @@ def collect_garbage(
     a digest of what was asked, with `signer` they are signed, with `copies` copied under S3 Object Lock
     before they count; `life_seconds` is the longest time that one read or write may take, `landing` is the
     landing prefix (by default `ingest/<table>/` beside `tables/<table>`; "": none), `retention_days` is how
-    long queues, logs and the like keep data, for the receipts (`ops.erase.receipt.OUT_OF_REACH`). `worker`
-    lists and deletes (default: this process). `clock_margin_seconds` is how far LastModified may be behind
-    `Date` (docs/FORMAT.md, section 2): younger objects are not deleted, whatever the grace, and the last
-    sweep of an erasure waits for it. 0 is only correct for a store that takes both from one clock.
+    long queues, logs and the like keep data, for the receipts (`ops.erase.receipt.OUT_OF_REACH`). Processes
+    of a `runner` list and delete, in its place, all but what an open erasure looks for.
+    `clock_margin_seconds` is how far LastModified may be behind `Date` (docs/FORMAT.md, section 2): younger
+    objects are not deleted, whatever the grace, and the last sweep of an erasure waits for it. 0 is only
+    correct for a store that takes both from one clock.
 
     The grace must be longer than the longest read and the longest upload: it is how long readers of an
     expired version keep its files; a writer slower than that must upload again.
     """
+    life_seconds = LIFE_SECONDS if life_seconds is None else life_seconds
+    if clock_margin_seconds is None:
+        clock_margin_seconds = CLOCK_MARGIN_SECONDS
     if grace_seconds is not None and not grace_seconds >= 0:
         raise InvalidRequest(
             f"a grace of {grace_seconds} seconds would delete objects that are being written",
@@ -236,7 +174,7 @@ def collect_garbage(
             history=history,
             base=loaded,
         )
-    worker = worker or LocalWorker(ctx)
+    worker = LocalWorker(ctx) if runner is None else RangeWorker(ctx, runner)
     result = _collect(ctx, loaded, worker, history, grace_seconds, margin_us, dry_run)
     return replace(
         result,
@@ -286,7 +224,7 @@ def _old_decisions(loaded: LoadedTable, seen: ListingFacts, margin_us: int) -> l
 def _collect(
     ctx: Context,
     loaded: LoadedTable,
-    worker: GarbageWorker,
+    worker: LocalWorker | RangeWorker,
     history: History,
     grace_seconds: float | None,
     margin_us: int,

@@ -157,6 +157,11 @@ class Step:
     def updates(self) -> bool:
         return self.operation in UPDATES
 
+    @property
+    def tasks(self) -> tuple[FileTask, ...]:
+        """All that is read for it."""
+        return tuple(t for unit in self.units for t in (*unit.before, *unit.after))
+
 
 @dataclass(frozen=True, slots=True)
 class NeedMore:

@@ -13,28 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from inlay.engine import Primitive, Schema
-from inlay.format.predicate import (
-    TRUE,
-    And,
-    Comparison,
-    In,
-    IsNull,
-    Literal,
-    Not,
-    Operator,
-    Or,
-    Predicate,
-)
-from inlay.format.schema import Field, Value
+from inlay.engine import Predicate, Primitive, Schema
+from inlay.format.schema import Field
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask
 from inlay.spark.batches import collect_pickled, pickled_batch
-from inlay.spark.conditions import column_of, plan_of
+from inlay.spark.conditions import PREDICATES, TRUE, column_of, plan_of
 from inlay.spark.context import java_class
 from inlay.spark.types import SPARK_TYPES
 
@@ -45,6 +33,7 @@ if TYPE_CHECKING:
 MAX_PARTS = 500
 # Levels of AND in OR in AND that are looked at: predicates are walked by recursion.
 MAX_DEPTH = 50
+Operator = Literal["=", "<", "<=", ">", ">="]
 _OPERATORS: Mapping[str, tuple[Operator, Operator]] = {
     # With the column on the left, and on the right.
     "EqualTo": ("=", "="),
@@ -96,7 +85,7 @@ class _Reading:
         match _kind(node):
             case "And" | "Or" as kind:
                 parts = tuple(self.covering(part, depth + 1) for part in _parts(node, kind))
-                return And(parts) if kind == "And" else Or(parts)
+                return (PREDICATES.all_of if kind == "And" else PREDICATES.any_of)(parts)
             case "Between":
                 return self.covering(node.replacement(), depth + 1)
             case "With":
@@ -106,9 +95,9 @@ class _Reading:
                     self._defined[attribute.id().id()] = attribute.child()
                 return self.covering(node.child(), depth + 1)
             case "IsNull" if (field := self._field(node.child())) is not None:
-                return IsNull(field.id)
+                return PREDICATES.is_null(field.id)
             case "IsNotNull" if (field := self._field(node.child())) is not None:
-                return Not(IsNull(field.id))
+                return PREDICATES.negated(PREDICATES.is_null(field.id))
             case "In" if (field := self._field(node.value())) is not None:
                 return self._among(field, node.value(), node.list())
             case kind if kind in _OPERATORS:
@@ -153,7 +142,7 @@ class _Reading:
         value = self._value(field, column, node)
         if value is None or not isinstance(field.type, Primitive):
             return TRUE
-        return Comparison(field.id, op, Literal(field.type, value))
+        return PREDICATES.comparison(field.id, op, field.type, value)
 
     def _among(self, field: Field, column: Any, nodes: Any) -> Predicate:
         self._left -= nodes.length()
@@ -161,9 +150,11 @@ class _Reading:
             return TRUE
         literals = [self._value(field, column, nodes.apply(n)) for n in range(nodes.length())]
         values = tuple(value for value in literals if value is not None)
-        return In(field.id, field.type, values) if values and len(values) == len(literals) else TRUE
+        if not values or len(values) < len(literals):
+            return TRUE
+        return PREDICATES.among(field.id, field.type, values)
 
-    def _value(self, field: Field, column: Any, node: Any) -> Value | None:
+    def _value(self, field: Field, column: Any, node: Any) -> Any:
         """The value of an expression that needs no row, in the column's physical form."""
         if not (node.resolved() and node.foldable() and node.deterministic()):
             return None
@@ -177,7 +168,7 @@ class _Reading:
                 # Other bytes than UTF-8 would become other characters, with another place in the order.
                 return str(value.toString()) if value.isValid() else None
             case Primitive(name="decimal"):
-                return value.toJavaBigDecimal()  # type: ignore[no-any-return]
+                return value.toJavaBigDecimal()
             case Primitive(name="bool" | "double") as kind:
                 return bool(value) if kind.name == "bool" else float(value)
             case Primitive(name=name, unit="" | "us") if SPARK_TYPES[name].bounds:
@@ -209,7 +200,7 @@ def _is_key(kind: Any) -> bool:
 # -- files that a source can hit ------------------------------------------------------------------
 
 # For each key, the least and greatest value of each file; None where they are not known.
-_Bounds = tuple[tuple[tuple[Value, Value] | None, ...], ...]
+_Bounds = tuple[tuple[tuple[Any, Any] | None, ...], ...]
 
 
 def files_matched(
@@ -226,7 +217,7 @@ def files_matched(
     return [task for n, task in enumerate(tasks) if n in hit]
 
 
-def _bounds_of(evidence: Evidence, task: FileTask, field: Field) -> tuple[Value, Value] | None:
+def _bounds_of(evidence: Evidence, task: FileTask, field: Field) -> tuple[Any, Any] | None:
     bounds = evidence.column(task.file, field.id)
     if bounds is None or bounds.lower is None or bounds.upper is None:
         return None
@@ -273,7 +264,7 @@ def _text(value: bytes) -> str | None:
         return None
 
 
-def _is_between(values: Sequence[Any], bounds: tuple[Value, Value] | None) -> bool:
+def _is_between(values: Sequence[Any], bounds: tuple[Any, Any] | None) -> bool:
     if not values:
         return False  # NULLs match nothing
     if bounds is None:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from inlay.engine import parse_predicate
+from inlay.engine import Predicate, parse_predicate
 from inlay.errors import InvalidRequest, UnsupportedType
-from inlay.format.predicate import TRUE, Predicate
 from inlay.ops.read.scan import Scan
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Projection
 from inlay.plan.scan import FileTask
+from inlay.spark.conditions import TRUE
 from inlay.spark.connect import at_ref, connect, load_state
 from inlay.spark.context import find_context, is_set
 from inlay.spark.native import (

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest
-from inlay.plan.change_records import COMMON, Operations, meanings, operations_of
+from inlay.plan.change_records import Operations, meanings, operations_of
 from inlay.spark.conditions import quoted
 from inlay.spark.types import spelled
 
@@ -37,12 +37,13 @@ def operations_in(
             "operations and deletes both say which records delete",
             next_step='Give one of them: operations={"rows": […], "deletes": […]}',
         )
+    common = operations_of(None)
     if deletes is not None:
-        rows = sorted(COMMON.rows - set(deletes))
+        rows = sorted(common.rows - set(deletes))
         return operations_of({"rows": rows, "deletes": deletes}, column=op)
     found = operations_of(operations)
     # A producer's name also names its column, unless the caller has another one.
-    return found if operations is not None and op == COMMON.column else replace(found, column=op)
+    return found if operations is not None and op == common.column else replace(found, column=op)
 
 
 def spelled_in(columns: Sequence[str], operations: Operations | None) -> Operations | None:

@@ -13,7 +13,6 @@ that any column name works.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,27 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from inlay.engine import Context, Properties, parse_predicate
-from inlay.errors import InvalidRequest
+from inlay.engine import ClusterPlan, RunWriter, parse_predicate
 from inlay.format.entry import DataFile
-from inlay.format.predicate import TRUE
-from inlay.format.values import order_key
-from inlay.ops.commit.driver import Committed, commit
-from inlay.ops.maintain.compact import write_run
-from inlay.ops.maintain.units import with_entries
-from inlay.ops.metadata.load import LoadedTable, load_again
-from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.read.selection import Projection
-from inlay.parquet.write.partition import Split
-from inlay.plan.change import Change, ReplaceFiles, Unit
-from inlay.plan.maintain.clustering import MIN_RUNS, Order, order_of, runs_of
-from inlay.plan.maintain.compaction import live_tasks
-from inlay.plan.pruning.partitions import group_key, spans_partitions
-from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.scan import FileTask
 from inlay.progress import Progress, no_progress
 from inlay.spark.batches import collect_pickled, pickled_batch, pickled_tasks, read_pickled
-from inlay.spark.connect import connect, load_writable, without_entries
+from inlay.spark.conditions import TRUE
+from inlay.spark.connect import connect, load_writable
 from inlay.spark.context import context_of
 from inlay.spark.native import native_frames, split, united
 from inlay.spark.types import arrow_for, spark_type, to_spark
@@ -95,28 +81,23 @@ def cluster(
     """
     context_of(spark, "cluster")
     ctx, loaded = load_writable(uri)
-    loaded = with_entries(ctx, loaded)
-    order = order_of(loaded.snapshot)
-    if order is None and not loaded.snapshot.spec.fields:
-        raise InvalidRequest(
-            f"{uri} has no order to cluster by",
-            next_step='Set compact.strategy to "sort" or "zorder", and compact.columns',
-        )
-    evidence = Evidence.of_snapshot(loaded.snapshot)
-    tasks, others = _worth_it(loaded, where, older_than, evidence)
-    slices = _slices(tasks, order, slice_bytes, evidence)
-    result = ClusterResult(version=loaded.snapshot.version, left=others)
+    predicate = TRUE if where is None else parse_predicate(where, loaded.snapshot.schema)
+    plan = ClusterPlan.of(
+        ctx, loaded, where=predicate, older_than=older_than, slice_bytes=slice_bytes
+    )
+    result = ClusterResult(version=loaded.snapshot.version, left=plan.others)
     if dry_run:
+        tasks = [task for one in plan.slices for task in one]
         return replace(
             result,
-            slices=len(slices),
+            slices=len(plan.slices),
             input_files=len(tasks),
             read_bytes=sum(t.file.size for t in tasks),
         )
-    for number, one in enumerate(slices, 1):
-        outputs = _write(spark, uri, loaded, one, order)
-        outcome = commit(ctx, _change(ctx, loaded, one, outputs), base=load_again(ctx, loaded))
-        if isinstance(outcome, Committed) and not outcome.skipped:
+    for number, one in enumerate(plan.slices, 1):
+        outputs = _write(spark, uri, plan, one, plan.writer(ctx))
+        is_in, version = plan.commit(ctx, one, outputs)
+        if is_in:
             result = replace(
                 result,
                 slices=result.slices + 1,
@@ -128,76 +109,9 @@ def cluster(
             )
         else:
             result = replace(result, skipped=result.skipped + 1)
-        result = replace(result, version=outcome.loaded.snapshot.version)
-        progress("cluster", number, len(slices))
+        result = replace(result, version=version)
+        progress("cluster", number, len(plan.slices))
     return result
-
-
-def _worth_it(
-    loaded: LoadedTable, where: str | None, older_than: int | None, evidence: Evidence
-) -> tuple[list[FileTask], int]:
-    """The files to rewrite: partitions with fewer runs than merging takes are in order. Files that an
-    erasure has to rewrite are left to it: it counts the rows it removes."""
-    state, snapshot = loaded.state, loaded.snapshot
-    predicate = None if where is None else parse_predicate(where, snapshot.schema)
-    tasks = live_tasks(state, state.files(), state.markers())
-    live = [
-        t
-        for t in tasks.values()
-        if (predicate is None or may_match(predicate, evidence.of(t.file), t.file.rows))
-        and not any(m.erasure for m in t.markers)
-    ]
-    groups: dict[object, list[FileTask]] = {}
-    for task in live:
-        groups.setdefault(group_key(task.file), []).append(task)
-
-    def is_out_of_order(file: DataFile) -> bool:
-        cut_otherwise = file.spec_id != snapshot.spec_id or spans_partitions(file, snapshot.specs)
-        return cut_otherwise or (file.sequence or 0) < (older_than or 0)
-
-    many = {key for key, group in groups.items() if runs_of(t.file for t in group) >= MIN_RUNS}
-    chosen = [t for t in live if group_key(t.file) in many or is_out_of_order(t.file)]
-    return chosen, snapshot.totals.files - len(chosen)
-
-
-def _slices(
-    tasks: Sequence[FileTask], order: Order | None, slice_bytes: int, evidence: Evidence
-) -> list[list[FileTask]]:
-    """Groups of files that are close in the order, `slice_bytes` at a time."""
-
-    def place(task: FileTask) -> tuple[Any, ...]:
-        stats = None if order is None else evidence.column(task.file, order.columns[0])
-        low = None if stats is None else stats.lower
-        known = 0 if low is None else order_key(low)
-        return (str(group_key(task.file)), low is None, known, task.file.key)
-
-    slices: list[list[FileTask]] = []
-    size = slice_bytes
-    for task in sorted(tasks, key=place):
-        if size + task.file.size > slice_bytes:
-            slices.append([])
-            size = 0
-        slices[-1].append(task)
-        size += task.file.size
-    return slices
-
-
-def _change(
-    ctx: Context, loaded: LoadedTable, tasks: Sequence[FileTask], outputs: Sequence[DataFile]
-) -> Change:
-    version = loaded.snapshot.version
-    unit = Unit(
-        inputs=tuple(t.file.key for t in tasks),
-        outputs=tuple(outputs),
-        version=version,
-        applied=frozenset(m.id for t in tasks for m in t.markers if m.file is not None),
-    )
-    return Change(
-        operation="compact",
-        uploaded_us=loaded.date_us,
-        deleted_rows=0,
-        updates=(ReplaceFiles((unit,)),),
-    )
 
 
 # -- on Spark -------------------------------------------------------------------------------------
@@ -206,64 +120,62 @@ def _change(
 def _write(
     spark: SparkSession,
     uri: str,
-    loaded: LoadedTable,
+    plan: ClusterPlan,
     tasks: Sequence[FileTask],
-    order: Order | None,
+    writer: RunWriter,
 ) -> list[DataFile]:
     """Writes the rows of `tasks` into files of one run."""
-    snapshot = loaded.snapshot
-    rows = _rows(spark, uri, loaded, tasks)
-    by = [_PARTITION] if snapshot.spec.fields else []
+    snapshot, order = plan.loaded.snapshot, plan.order
+    rows = _rows(spark, uri, writer, tasks)
+    by = [_PARTITION] if writer.has_partitions else []
     if order is not None:
         match order.kind:
             case "sort":
                 by += map(_name, order.columns)
             case "zorder":
                 by.append(_KEY)
-                few = _rows(spark, uri, loaded, tasks, order.columns)
-                rows = rows.withColumn(_KEY, _morton(few, order, sum(t.file.rows for t in tasks)))
-    target = Properties(snapshot.properties).number("write.target_file_bytes")
+                few = _rows(spark, uri, writer, tasks, order.columns)
+                number = sum(t.file.rows for t in tasks)
+                rows = rows.withColumn(_KEY, _morton(few, order.columns, number))
+    target = snapshot.settings.number("write.target_file_bytes")
     files = max(1, -(-sum(t.file.size for t in tasks) // target))
     ordered = rows.repartitionByRange(files, *by).sortWithinPartitions(*by)
-    run = random.SystemRandom().getrandbits(31)
-    write = partial(_write_part, uri, without_entries(loaded), None if order is None else run)
-    return collect_pickled(ordered.drop(_PARTITION, _KEY), write)
+    return collect_pickled(ordered.drop(_PARTITION, _KEY), partial(_write_part, uri, writer))
 
 
 def _rows(
     spark: SparkSession,
     uri: str,
-    loaded: LoadedTable,
+    writer: RunWriter,
     tasks: Sequence[FileTask],
     columns: Sequence[int] = (),
 ) -> DataFrame:
     """The live rows of `tasks`: all columns, with each row's partition where the table has partitions; or
     only these columns. Files that Spark reads exactly are read by it."""
-    schema = loaded.snapshot.schema
-    if not columns and loaded.snapshot.spec.fields:
-        return _through_python(spark, uri, loaded, tasks)
+    schema = writer.table.snapshot.schema
+    if not columns and writer.has_partitions:
+        return _through_python(spark, uri, writer, tasks)
     shape = _shape(schema, columns)
     ids = tuple(f.id for f in schema.fields if not columns or f.id in columns)
     parts = split(spark, uri, tasks, schema, ids, TRUE)
     frames = native_frames(spark, uri, parts, schema, ids, TRUE)
     rows = [frame.toDF(*shape.names) for frame in frames]
     if parts.rest or not rows:
-        rows.append(_through_python(spark, uri, loaded, parts.rest, columns))
+        rows.append(_through_python(spark, uri, writer, parts.rest, columns))
     return united(rows)
 
 
 def _through_python(
     spark: SparkSession,
     uri: str,
-    loaded: LoadedTable,
+    writer: RunWriter,
     tasks: Sequence[FileTask],
     columns: Sequence[int] = (),
 ) -> DataFrame:
-    schema = loaded.snapshot.schema
-    read = partial(_read_part, uri, without_entries(loaded), tuple(columns))
-    shape = _shape(schema, columns)
-    if not columns and loaded.snapshot.spec.fields:
+    shape = _shape(writer.table.snapshot.schema, columns)
+    if not columns and writer.has_partitions:
         shape = shape.add(_PARTITION, "string", nullable=False)
+    read = partial(_read_part, uri, writer, tuple(columns))
     return pickled_tasks(spark, tasks, "cluster").mapInArrow(read, shape)
 
 
@@ -284,13 +196,13 @@ def _shape(schema: Schema, columns: Sequence[int]) -> StructType:
     )
 
 
-def _morton(rows: DataFrame, order: Order, number: int) -> Column:
+def _morton(rows: DataFrame, ids: Sequence[int], number: int) -> Column:
     """The z-order key of a row (one of about `number`): the bits of its cell in each column,
     interleaved."""
     from pyspark.sql import functions as f
 
     share = min(1.0, SAMPLE_ROWS / max(number, 1))
-    columns = [_name(column) for column in order.columns]
+    columns = [_name(column) for column in ids]
     sample = rows.select(*columns).sample(fraction=share).collect()
     key = f.lit(0).cast("bigint")
     for position, name in enumerate(columns):
@@ -321,30 +233,23 @@ def _cell(column: Column, cuts: Sequence[Any], low: int, high: int) -> Column:
 
 
 def _read_part(
-    uri: str, loaded: LoadedTable, columns: tuple[int, ...], batches: Iterator[pa.RecordBatch]
+    uri: str, writer: RunWriter, columns: tuple[int, ...], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    ctx = connect(uri)
-    schema = loaded.snapshot.schema
+    schema = writer.table.snapshot.schema
     ids = tuple(f.id for f in schema.fields if not columns or f.id in columns)
     projection = Projection(schema=schema, columns=ids)
     arrow = arrow_for(_shape(schema, columns))
-    spec = loaded.snapshot.spec
-    cut = Split(spec, schema)
-    for piece in read_pickled(ctx, batches, projection):
-        if columns or not spec.fields:
+    for piece in read_pickled(connect(uri), batches, projection):
+        if columns or not writer.has_partitions:
             yield to_spark(piece, arrow)
             continue
-        for partition, part in cut(piece):
-            named = pa.repeat(repr(partition), part.num_rows)
-            yield to_spark(part, arrow).append_column(_PARTITION, named)
+        for partition, rows in writer.by_partition(piece):
+            named = pa.repeat(partition, rows.num_rows)
+            yield to_spark(rows, arrow).append_column(_PARTITION, named)
 
 
 def _write_part(
-    uri: str, loaded: LoadedTable, run: int | None, batches: Iterator[pa.RecordBatch]
+    uri: str, writer: RunWriter, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows arrive in order: nothing is sorted here, and each file is written as its rows arrive."""
-    ctx = connect(uri)
-    schema = loaded.snapshot.schema
-    named = (batch.rename_columns(list(schema.names)) for batch in batches)
-    rows = conformed(named, schema, schema, by_value=True)
-    yield from map(pickled_batch, write_run(ctx, loaded, rows, run))
+    """Rows arrive in order: nothing is sorted here."""
+    yield from map(pickled_batch, writer.write(connect(uri), batches))

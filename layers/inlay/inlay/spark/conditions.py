@@ -8,36 +8,23 @@ is not certain has no condition, and then neither has the predicate.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from inlay.engine import Primitive, Schema
+from inlay.engine import Predicate, PredicateBuilder, PredicateFold, Primitive, Schema
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.format.predicate import (
-    And,
-    Comparison,
-    Constant,
-    In,
-    IsNull,
-    Like,
-    Not,
-    Or,
-    Predicate,
-    Wildcard,
-    parse_like,
-    quote_like,
-    walk,
-)
-from inlay.format.schema import Field, Value
+from inlay.format.schema import Field
 from inlay.spark.context import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
+PREDICATES = PredicateBuilder()
+TRUE = PREDICATES.constant(True)
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -61,16 +48,14 @@ class _NoCondition(Exception):
 
 def condition_of(predicate: Predicate, schema: Schema) -> Column | None:
     """The predicate as a condition on a DataFrame with the table's columns; None if there is none."""
-    if sum(_weight(node) for node in walk(predicate)) > MAX_NODES:
+    translated = _Translated(schema)
+    make = translated.of(predicate)
+    if translated.nodes > MAX_NODES:
         return None
     try:
-        return _condition(predicate, schema)
+        return make()
     except _NoCondition:
         return None
-
-
-def _weight(node: Predicate) -> int:
-    return len(node.values) if isinstance(node, In) else 1
 
 
 def quoted(name: str) -> str:
@@ -176,43 +161,68 @@ def check_names(*sides: Iterable[str]) -> None:
             )
 
 
-def _condition(node: Predicate, schema: Schema) -> Any:
-    from pyspark.sql import functions as f
+class _Translated(PredicateFold[Callable[[], Any]]):
+    """Each part as what makes its Column: none is made before it is known how many there are."""
 
-    match node:
-        case Comparison(field_id, op, literal):
-            return _COMPARE[op](_column(field_id, schema), value_of(literal.type, literal.value))
-        case In(field_id, kind, values):
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self.nodes = 0
+
+    def of(self, predicate: Predicate) -> Callable[[], Any]:
+        self.nodes += 1
+        return super().of(predicate)
+
+    def comparison(
+        self, field_id: int, operator: str, kind: Primitive, value: Any
+    ) -> Callable[[], Any]:
+        return lambda: _COMPARE[operator](self._column(field_id), value_of(kind, value))
+
+    def among(self, field_id: int, kind: Primitive, values: Sequence[Any]) -> Callable[[], Any]:
+        self.nodes += len(values) - 1
+
+        def make() -> Any:
             if kind.is_float:
                 # Long lists become sets of bit patterns in Spark, in which -0.0 is not 0.0.
                 raise _NoCondition
-            return _column(field_id, schema).isin(*[value_of(kind, value) for value in values])
-        case Like(field_id, pattern):
-            return _column(field_id, schema).like(_pattern(pattern))
-        case IsNull(field_id):
-            return _column(field_id, schema).isNull()
-        case And(parts):
-            columns = [_condition(part, schema) for part in parts]
-            return reduce(operator.and_, columns, f.lit(True))
-        case Or(parts):
-            columns = [_condition(part, schema) for part in parts]
-            return reduce(operator.or_, columns, f.lit(False))
-        case Not(part):
-            return ~_condition(part, schema)
-        case Constant(value):
-            return f.lit(value).cast("boolean")
+            return self._column(field_id).isin(*[value_of(kind, value) for value in values])
+
+        return make
+
+    def like(self, field_id: int, pattern: str) -> Callable[[], Any]:
+        # Spark refuses escapes that are not necessary: there are none.
+        return lambda: self._column(field_id).like(pattern)
+
+    def is_null(self, field_id: int) -> Callable[[], Any]:
+        return lambda: self._column(field_id).isNull()
+
+    def all_of(self, parts: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
+        return lambda: reduce(operator.and_, (part() for part in parts), _literal(True))
+
+    def any_of(self, parts: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
+        return lambda: reduce(operator.or_, (part() for part in parts), _literal(False))
+
+    def negated(self, part: Callable[[], Any]) -> Callable[[], Any]:
+        return lambda: ~part()
+
+    def constant(self, value: bool | None) -> Callable[[], Any]:
+        return lambda: _literal(value).cast("boolean")
+
+    def _column(self, field_id: int) -> Any:
+        from pyspark.sql import functions as f
+
+        path = self._schema.path_of(field_id)
+        if path is None:
+            raise _NoCondition
+        return f.col(".".join(quoted(name) for name in path))
 
 
-def _column(field_id: int, schema: Schema) -> Any:
+def _literal(value: bool | None) -> Any:
     from pyspark.sql import functions as f
 
-    path = schema.path_of(field_id)
-    if path is None:
-        raise _NoCondition
-    return f.col(".".join(quoted(name) for name in path))
+    return f.lit(value)
 
 
-def value_of(kind: Primitive, value: Value) -> Any:
+def value_of(kind: Primitive, value: Any) -> Any:
     from pyspark.sql import functions as f
 
     from inlay.spark.types import spark_type
@@ -259,11 +269,3 @@ def _time(microseconds: int) -> datetime:
         return _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
         raise _NoCondition from None
-
-
-def _pattern(pattern: str) -> str:
-    """The same pattern with only the necessary escapes: Spark refuses others."""
-    return "".join(
-        token.value if isinstance(token, Wildcard) else quote_like(token)
-        for token in parse_like(pattern)
-    )

@@ -11,8 +11,7 @@ from functools import lru_cache
 
 from inlay.engine import Context, Workers, load_pointer, open_store
 from inlay.errors import InvalidRequest
-from inlay.format.snapshot import Ledger, Tier
-from inlay.ops.metadata.load import LoadedTable, find_ref, load_past
+from inlay.ops.metadata.load import LoadedTable, load_past
 from inlay.plan.metadata.state import State
 from inlay.plan.refs import MAIN, check_name
 
@@ -86,7 +85,7 @@ def load_writable(uri: str, table_id: str | None = None) -> tuple[Context, Loade
 
 
 def is_tag(ctx: Context, loaded: LoadedTable) -> bool:
-    return ctx.branch is not None and not find_ref(ctx, loaded.pointer, ctx.branch).is_branch
+    return ctx.branch is not None and not loaded.pointer.refs[ctx.branch].is_branch
 
 
 def check_writable(ctx: Context, loaded: LoadedTable) -> None:
@@ -100,8 +99,4 @@ def check_writable(ctx: Context, loaded: LoadedTable) -> None:
 
 
 def without_entries(loaded: LoadedTable) -> LoadedTable:
-    """The table's schemas and settings, without files, deletes and ledger."""
-    snapshot = replace(
-        loaded.snapshot, files=Tier(), markers=Tier(), ledger=Ledger(), time_index=()
-    )
-    return replace(loaded, state=State(snapshot), raw=b"")
+    return loaded.without_entries()

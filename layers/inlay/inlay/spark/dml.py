@@ -34,10 +34,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from inlay.engine import Request, Schema, already_applied
+from inlay.engine import Predicate, Request, Schema, already_applied
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile
-from inlay.format.predicate import FALSE, TRUE, Or, Predicate
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.data import vector_markers, write_rows
 from inlay.ops.metadata.load import LoadedTable, load_entries
@@ -50,6 +49,8 @@ from inlay.spark.api import read
 from inlay.spark.batches import collect_pickled, pickled_batch, pickled_tasks, read_pickled
 from inlay.spark.catalyst import Catalyst, ansi_cast, check_stored, items, kind_of, resolved
 from inlay.spark.conditions import (
+    PREDICATES,
+    TRUE,
     attributes,
     check_names,
     column_as,
@@ -319,11 +320,12 @@ class InlayTable(NamesTheWay):
         empty = self._spark.createDataFrame([], _placed(schema))
         empty = empty if self._alias is None else empty.alias(self._alias)
         own = [c.condition for c in clauses if c.unmatched[1]]
-        alone: Predicate = FALSE
+        alone = PREDICATES.constant(False)
         if any(own_condition is None for own_condition in own):
             alone = TRUE
         elif own:
-            alone = Or(tuple(affected_by(empty.where(_column(c)), schema).predicate for c in own))
+            hit = [affected_by(empty.where(_column(c)), schema).predicate for c in own]
+            alone = PREDICATES.any_of(hit)
         joined = None
         if source.frame is not None and alone != TRUE:
             joined = affected_by(empty.join(source.frame, _column(condition), "inner"), schema)
@@ -334,7 +336,7 @@ class InlayTable(NamesTheWay):
 
         if joined is None:
             return planned(alone)
-        tasks = planned(Or((joined.predicate, alone)))
+        tasks = planned(PREDICATES.any_of([joined.predicate, alone]))
         if not joined.keys or sum(task.file.size for task in tasks) <= KEYS_BYTES:
             return tasks
         matched = files_matched(source.kept(), joined, tasks, evidence)

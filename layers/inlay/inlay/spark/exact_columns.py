@@ -22,7 +22,6 @@ from inlay.engine import Primitive
 from inlay.format.schema import Field, ListOf, MapOf, Struct
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.old_times import shifts_dates
-from inlay.parquet.read.statistics import has_known_faults
 from inlay.spark.types import SPARK_TYPES
 
 _CODECS = frozenset({"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"})
@@ -60,7 +59,7 @@ def _is_exact(file: OpenFile, field: Field, rebased: bool) -> bool:
         return False
     expected = list(_leaves(field, (), 0, 0))
     return len(expected) == len(place.leaves) and all(
-        _fits(file.metadata, leaf, *wanted, rebased)
+        _fits(file, leaf, *wanted, rebased)
         for leaf, wanted in zip(place.leaves, expected, strict=True)
     )
 
@@ -85,7 +84,7 @@ def _leaves(
 
 
 def _fits(
-    metadata: pq.FileMetaData,
+    file: OpenFile,
     leaf: int,
     path: str,
     kind: Primitive,
@@ -93,15 +92,15 @@ def _fits(
     repetition: int,
     rebased: bool,
 ) -> bool:
-    column = metadata.schema.column(leaf)
+    column = file.metadata.schema.column(leaf)
     levels = (column.max_definition_level, column.max_repetition_level)
     if column.path != path or levels != (definition, repetition):
         return False
     if kind.is_temporal and rebased:
         return False
-    if has_known_faults(metadata, leaf):
+    if file.has_known_faults(leaf):
         return False  # Spark would leave out rows by them
-    return _has_type(column, kind) and _is_decodable(metadata, leaf)
+    return _has_type(column, kind) and _is_decodable(file.metadata, leaf)
 
 
 def _has_type(column: pq.ColumnSchema, kind: Primitive) -> bool:

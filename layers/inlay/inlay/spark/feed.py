@@ -15,33 +15,28 @@ rows are paired.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import types as st
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from inlay.engine import Schema, Snapshot, load_pointer
-from inlay.errors import InvalidRequest, TableReplaced, VersionNotFound
-from inlay.format.predicate import TRUE, Predicate
-from inlay.ops.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FeedRows, plan_steps
-from inlay.ops.metadata.load import load_seen
-from inlay.ops.read.scan import Scan
-from inlay.parquet.read.reader import Ahead
-from inlay.plan.feed import FeedUnit, Step, reported_schema
+from inlay.engine import FeedParts, Schema, Snapshot, parse_predicate
+from inlay.errors import InvalidRequest, TableReplaced
+from inlay.plan.feed import Step
 from inlay.plan.metadata.state import State
 from inlay.plan.refs import MAIN
 from inlay.spark.batches import gathered
-from inlay.spark.connect import THREADS, bound, connect, load_state, place, ref_of
+from inlay.spark.conditions import TRUE
+from inlay.spark.connect import bound, connect, load_state, place, ref_of
 from inlay.spark.options import ReadOptions
-from inlay.spark.reader import READ_AHEAD_BYTES
+from inlay.spark.reader import read_ahead
 from inlay.spark.types import arrow_for, column_ids, spark_schema, to_spark
 
-FEED_FIELDS = (
-    st.StructField(CHANGE_TYPE, st.StringType(), False),
-    st.StructField(COMMIT_VERSION, st.LongType(), False),
-    st.StructField(COMMIT_TIMESTAMP, st.TimestampType(), False),
+_KINDS = (st.StringType(), st.LongType(), st.TimestampType())
+FEED_FIELDS = tuple(
+    st.StructField(name, kind, False) for name, kind in zip(FeedParts.COLUMNS, _KINDS, strict=True)
 )
 
 
@@ -60,8 +55,7 @@ def feed_schema(schema: Schema, columns: Sequence[str] | None) -> st.StructType:
 def feed_columns(options: ReadOptions, snapshot: Snapshot) -> Schema:
     """The schema of the rows of a feed up to `snapshot`, from its start (any version, if only a time or a
     checkpoint defines the start)."""
-    first = options.start_version
-    return reported_schema(snapshot, 0 if first is None else max(first - 1, 0))
+    return FeedParts.schema_of(snapshot, options.start_version)
 
 
 class FeedReader:
@@ -69,81 +63,44 @@ class FeedReader:
 
     def __init__(self, options: ReadOptions, state: State, asked: st.StructType) -> None:
         snapshot = state.snapshot
-        self.schema = feed_columns(options, snapshot)
-        if asked.names != feed_schema(self.schema, options.columns).names:
+        schema = feed_columns(options, snapshot)
+        whole = feed_schema(schema, options.columns)
+        if asked.names != whole.names:
             raise InvalidRequest(
                 "a change feed has the table's columns and its own, whatever .schema(…) says",
                 next_step="Leave out .schema(…); the option columns chooses columns",
             )
         self.options = options
-        self.key = snapshot.primary_key
-        self.table_id = snapshot.table_id
-        self.where: Predicate = TRUE
-        if options.where is not None:
-            from inlay.engine import parse_predicate
-
-            self.where = parse_predicate(options.where, self.schema)
+        self._table_id = snapshot.table_id
+        self._asked = whole
+        self._feed = FeedParts(
+            schema=schema,
+            ids=column_ids(schema, options.columns or schema.names),
+            key=snapshot.primary_key,
+            where=TRUE if options.where is None else parse_predicate(options.where, schema),
+        )
 
     # -- on the driver ------------------------------------------------------------------------
 
     def steps(self, since: int, to: int) -> Iterator[Step]:
-        ctx = bound(self.options.uri, self.table_id)
-        table = load_pointer(ctx).pointer
-        if since < to and max(since, 1) < table.oldest_version:
-            raise VersionNotFound(
-                f"changes since version {since} of {ctx.uri} are no longer available: the versions "
-                f"before {table.oldest_version} have expired",
-                next_step=f"Start at version {table.oldest_version + 1} or later",
-                table=ctx.uri,
-                version=since,
-            )
-        last = load_seen(ctx, table, to)
-        return plan_steps(ctx, table, since, last, schema=self.schema, predicate=self.where)
+        return self._feed.steps(bound(self.options.uri, self._table_id), since, to)
 
     def rows_there(self, version: int) -> Step:
-        """All rows of a version, as if it had added them all."""
-        ctx = bound(self.options.uri, self.table_id)
-        snapshot: Snapshot = load_seen(ctx, load_pointer(ctx).pointer, version)
-        others = tuple(s for s in snapshot.schemas if s.id != self.schema.id)
-        in_its_columns = replace(snapshot, schemas=(*others, self.schema), schema_id=self.schema.id)
-        scan = Scan(ctx, State(in_its_columns), where=self.where)
-        return Step(
-            version=version,
-            time_us=snapshot.commit.time_us,
-            operation="append",
-            schema=self.schema,
-            units=tuple(FeedUnit((), (task,)) for task in scan.plan.tasks),
-        )
+        return self._feed.rows_there(bound(self.options.uri, self._table_id), version)
 
     def partitions(self, steps: Iterable[Step]) -> list[StepPartition]:
-        found: list[StepPartition] = []
-        for step in steps:
-            if self._rows(connect(self.options.uri)).pairs(step):
-                found.append(StepPartition(step_of_units(step, step.units)))
-            else:
-                found += [StepPartition(step_of_units(step, (unit,))) for unit in step.units]
-        return found
+        parts = self._feed.parts(connect(self.options.uri), steps)
+        return [StepPartition(part) for part in parts]
 
     # -- on the executors ---------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(
-            partition, StepPartition
-        ):  # if there are none, Spark makes one of its own
+        # If there are no partitions, Spark makes one of its own.
+        if not isinstance(partition, StepPartition):
             return iter(())
-        rows = self._rows(connect(self.options.uri)).batches(partition.step)
-        asked = arrow_for(feed_schema(self.schema, self.options.columns))
+        rows = self._feed.read(connect(self.options.uri), partition.step, read_ahead())
+        asked = arrow_for(self._asked)
         return (to_spark(batch, asked) for batch in gathered(rows))
-
-    def _rows(self, ctx: Any) -> FeedRows:
-        names = self.options.columns or self.schema.names
-        return FeedRows(
-            ctx=ctx,
-            schema=self.schema,
-            ids=column_ids(self.schema, names),
-            key=self.key,
-            ahead=Ahead(budget_bytes=READ_AHEAD_BYTES, parallel=THREADS),
-        )
 
 
 def checked_offset(offset: dict[str, Any], table_id: str, uri: str) -> dict[str, Any]:
@@ -163,20 +120,6 @@ def checked_offset(offset: dict[str, Any], table_id: str, uri: str) -> dict[str,
             table=place(uri),
         )
     return offset
-
-
-def step_of_units(step: Step, units: tuple[FeedUnit, ...]) -> Step:
-    """Some units of a step, without the statistics of their files, which are no longer needed."""
-    return replace(
-        step,
-        units=tuple(
-            FeedUnit(
-                tuple(replace(t, file=replace(t.file, stats={})) for t in unit.before),
-                tuple(replace(t, file=replace(t.file, stats={})) for t in unit.after),
-            )
-            for unit in units
-        ),
-    )
 
 
 class InlayFeedReader(DataSourceReader):  # type: ignore[misc]

@@ -7,7 +7,7 @@ part.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +24,6 @@ from pyspark.sql.streaming.datasource import (
 from inlay.engine import load_pointer
 from inlay.errors import InvalidRequest
 from inlay.ops.metadata.load import LoadedTable
-from inlay.plan.feed import Step
 from inlay.plan.metadata.state import State
 from inlay.plan.refs import MAIN
 from inlay.spark.connect import bound, ref_of
@@ -104,9 +103,8 @@ class InlayFeedStream(VersionStream):
         files = size = 0
         end = start["version"]
         for step in self._feed.steps(start["version"], until):
-            tasks = [t for unit in step.units for t in (*unit.before, *unit.after)]
-            files += len(tasks)
-            size += sum(task.file.size for task in tasks)
+            files += len(step.tasks)
+            size += sum(task.file.size for task in step.tasks)
             if end > start["version"] and is_over(limit, files, size):
                 return self._offset(end)
             end = step.version
@@ -114,12 +112,11 @@ class InlayFeedStream(VersionStream):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         start, end = self._checked(start), self._checked(end)
-        steps: list[Step] = []
-        if start["first"]:
-            steps.append(self._feed.rows_there(start["version"]))
+        there = [self._feed.rows_there(start["version"])] if start["first"] else []
+        later: Iterable[Any] = ()
         if start["version"] < end["version"]:
-            steps += self._feed.steps(start["version"], end["version"])
-        return self._feed.partitions(steps)
+            later = self._feed.steps(start["version"], end["version"])
+        return self._feed.partitions([*there, *later])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._feed.read(partition)

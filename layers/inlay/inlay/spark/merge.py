@@ -35,7 +35,6 @@ from pyroaring import BitMap64
 
 from inlay.engine import (
     Context,
-    Properties,
     Request,
     Schema,
     Snapshot,
@@ -44,7 +43,6 @@ from inlay.engine import (
 )
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile, Marker
-from inlay.format.predicate import TRUE
 from inlay.format.properties import REMEMBERED
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.data import check_fits, vector_markers, write_rows
@@ -79,7 +77,7 @@ from inlay.spark.change_records import (
     unpacked,
     which,
 )
-from inlay.spark.conditions import check_names, quoted
+from inlay.spark.conditions import TRUE, check_names, quoted
 from inlay.spark.connect import bound, check_writable, connect, without_entries
 from inlay.spark.context import activate
 from inlay.spark.recent_rows import Recent, find_positions
@@ -358,7 +356,7 @@ def _with_columns(
 ) -> LoadedTable:
     """The table with columns that the records have, if it is to get them: by a commit of its own."""
     snapshot = loaded.snapshot
-    if not Properties(snapshot.properties).adds_columns:
+    if not snapshot.settings.adds_columns:
         return loaded
     frame = _plain(changes, operations, snapshot.schema)
     data = _data(frame.schema, spelled_in(frame.columns, operations), snapshot.schema)

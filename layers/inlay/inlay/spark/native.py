@@ -22,16 +22,16 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from inlay.engine import Context, Primitive, Schema
+from inlay.engine import Context, Predicate, Primitive, Schema
 from inlay.errors import InlayError, InvalidRequest
 from inlay.format.entry import Keys
-from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Field, Struct, Type, fields_within
 from inlay.parquet.read.deleted_rows import load_keys, load_words
 from inlay.parquet.read.reader import open_file
 from inlay.parquet.read.selection import Projection, needed_fields
 from inlay.plan.scan import FileTask
 from inlay.spark.conditions import (
+    TRUE,
     attribute,
     attribute_at,
     column_as,

@@ -14,7 +14,7 @@ import json
 import operator
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
@@ -22,27 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 
-from inlay import Usage, WriteResult
-from inlay.engine import (
-    Context,
-    IngestSource,
-    Primitive,
-    Properties,
-    Schema,
-    Snapshot,
-    already_applied,
-    landed_object,
-    load_pointer,
-)
+from inlay import WriteResult
+from inlay.engine import POINTER, PartedWrite, Primitive, Schema, Snapshot
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.format import keys
 from inlay.format.schema import Struct, Type, fields_within
-from inlay.ops.commit.driver import check_same_schema, commit_planned, current_base, write_result
-from inlay.ops.metadata.load import LoadedTable, load_version
-from inlay.ops.write.ingest import take_over
-from inlay.parquet.arrow.declared import Declared
-from inlay.plan.change import AddFiles, Change
-from inlay.plan.pruning.compared import compared_columns
 from inlay.spark.catalyst import items, kind_of
 from inlay.spark.conditions import attribute, column_of, default_of, expression_of, plan_of
 from inlay.spark.connect import at_ref, bound
@@ -52,7 +35,6 @@ from inlay.spark.options import WriteOptions
 from inlay.spark.releases import release_of
 from inlay.spark.types import SPARK_TYPES, has_twins, named_as_in, spark_schema
 from inlay.spark.writer import OWN_REQUEST, WriteJob, plan_write
-from inlay.storage.base import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -121,7 +103,7 @@ def append(
         )
     root = None
     if by_spark and not _why_by_source(frame, loaded.snapshot):
-        root = hadoop_root(frame.sparkSession, uri, keys.POINTER)
+        root = hadoop_root(frame.sparkSession, uri, POINTER)
     if root is None and hold is not None:
         raise InvalidRequest(
             "these rows are written by the source, which commits them itself: not in a transaction "
@@ -134,28 +116,19 @@ def append(
         writer = frame.write.format("inlay").mode("append").option("tableId", job.table_id)
         writer.option("requestId", identity).save(uri)
         return source_result(job)
-    with _written(frame, ctx, root, loaded) as files:
-
-        def plan(base: LoadedTable) -> Change | None:
-            check_same_schema(ctx, loaded, base)
-            added = take_over(ctx, files, base, event=job.request.token)
-            if not added and not job.named:
-                return None
-            return Change(
-                operation="append",
-                request=job.request,
-                uploaded_us=base.date_us,
-                updates=(AddFiles(added, compared=frozenset(compared_columns(base.snapshot))),),
-            )
-
-        done = commit_planned(ctx, current_base(ctx, loaded), plan)
-    return write_result("append", done, Usage({}, 0, 0))
+    folder = job.write.folder(ctx)
+    try:
+        _write(frame, f"{root}/{folder}", loaded.snapshot)
+        return job.write.take_over(ctx, folder, base=loaded)
+    finally:
+        there, system = hadoop_place(frame.sparkSession, f"{root}/{folder}")
+        system.delete(there, True)
 
 
 def why_by_source(frame: DataFrame, uri: str, snapshot: Snapshot) -> str:
     """Why Spark's own writer cannot write these rows as this table's, in words; "" where it can."""
     why = _why_by_source(frame, snapshot)
-    if not why and hadoop_root(frame.sparkSession, uri, keys.POINTER) is None:
+    if not why and hadoop_root(frame.sparkSession, uri, POINTER) is None:
         return "Spark has no access to the table's folder"
     return why
 
@@ -167,7 +140,7 @@ def _why_by_source(frame: DataFrame, snapshot: Snapshot) -> str:
         return "the table is partitioned"
     if has_twins(Struct(snapshot.schema.fields)):
         return "two names differ by case alone"
-    if Declared.of(snapshot).is_strict:
+    if PartedWrite.checks_values(snapshot):
         return "the table has columns whose values are checked one by one"
     if _is_observed(frame):
         return (
@@ -215,48 +188,12 @@ def _is_written(kind: Type) -> bool:
 
 def source_result(job: WriteJob) -> WriteResult:
     """What the source has committed, found by its request."""
-    ctx = bound(job.uri, job.table_id)
-    loaded = load_pointer(ctx)
-    _, done = already_applied(ctx, loaded, job.request)
-    if done is None and not job.named:  # no rows
-        return WriteResult(operation="append", committed=False, version=loaded.snapshot.version)
-    version = loaded.snapshot.version if done is None else done.version or loaded.snapshot.version
-    commit = load_version(ctx, loaded.pointer, version).commit
-    return WriteResult(
-        operation="append",
-        committed=True,
-        version=version,
-        commit_id=commit.id,
-        added_rows=commit.added_rows or 0,
-        added_files=commit.added_files,
-        added_bytes=commit.added_bytes,
-    )
-
-
-@contextmanager
-def _written(
-    frame: DataFrame, ctx: Context, root: str, loaded: LoadedTable
-) -> Iterator[Sequence[IngestSource]]:
-    """The files that Spark has written, for as long as it takes to make them the table's own."""
-    spark = frame.sparkSession
-    unfinished = keys.unfinished_prefix(loaded.date_us, ctx.new_id())
-    prefix = ctx.key(unfinished)
-    folder = f"{root}/{unfinished}"
-    try:
-        _write(frame, folder, loaded.snapshot)
-        yield [
-            IngestSource(Location(ctx.store.scheme, ctx.store.bucket, found.key), etag=found.etag)
-            for found in ctx.store.list(prefix)
-            if not landed_object(found.key[len(prefix) :], size=found.size).is_ignored
-        ]
-    finally:
-        place, system = hadoop_place(spark, folder)
-        system.delete(place, True)
+    return job.write.committed(bound(job.uri, job.table_id))
 
 
 def _write(frame: DataFrame, folder: str, snapshot: Snapshot) -> None:
     spark: Any = frame.sparkSession
-    properties = Properties(snapshot.properties)
+    properties = snapshot.settings
     schema = snapshot.schema
     # A session of its own: the caller's settings stay, for its other threads too.
     session = spark._jsparkSession.cloneSession()

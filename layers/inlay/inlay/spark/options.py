@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Literal, assert_never, get_args
 
 from inlay.arguments import time_us
+from inlay.engine import listed_names
 from inlay.errors import InvalidRequest
-from inlay.format.schema import listed_names, split_path
+from inlay.format.schema import split_path
 from inlay.spark.connect import at_ref
 
 # As `spark.sql.files.maxPartitionBytes`.

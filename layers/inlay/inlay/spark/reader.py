@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from inlay.engine import Schema
+from inlay.engine import Predicate, Schema
 from inlay.errors import InvalidRequest
-from inlay.format.predicate import TRUE, Predicate
 from inlay.plan.metadata.state import State
+from inlay.spark.conditions import TRUE
 from inlay.spark.connect import THREADS, connect
 from inlay.spark.options import ReadOptions
 from inlay.spark.partitions import FilePartition, plan_partitions
@@ -34,11 +34,17 @@ from inlay.spark.types import arrow_for, check_asked, column_ids, to_spark
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from inlay.parquet.read.selection import Projection
+    from inlay.parquet.read.reader import Ahead
     from inlay.plan.feed import Step
 
 # Several tasks share an executor's memory, and Spark does not count Python's.
 READ_AHEAD_BYTES = 64 * 1024 * 1024
+
+
+def read_ahead(**options: Any) -> Ahead:
+    from inlay.parquet.read.reader import Ahead
+
+    return Ahead(budget_bytes=READ_AHEAD_BYTES, parallel=THREADS, **options)
 
 
 class TaskReader:
@@ -52,33 +58,25 @@ class TaskReader:
         self._asked = asked
         self._columns = column_ids(schema, asked.names)
 
-    @property
-    def _projection(self) -> Projection:
-        from inlay.parquet.read.selection import Projection
-
-        return Projection(schema=self._schema, columns=self._columns)
-
     def read_added(self, step: Step) -> Iterator[pa.RecordBatch]:
         """The rows that a step of the change feed added."""
-        from inlay.ops.feed import FeedRows
-        from inlay.parquet.read.reader import Ahead
+        from inlay.engine import FeedParts
 
-        ahead = Ahead(budget_bytes=READ_AHEAD_BYTES, parallel=THREADS)
-        ctx = connect(self._uri)
-        rows = FeedRows(ctx=ctx, schema=self._schema, ids=self._columns, ahead=ahead)
-        added = (b for sign, found in rows.signed(step) if sign > 0 for b in found.to_batches())
-        return self._for_spark(added)
+        feed = FeedParts(schema=self._schema, ids=self._columns)
+        return self._for_spark(feed.read_added(connect(self._uri), step, read_ahead()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from inlay.parquet.read.reader import Ahead, read_tasks
+        from inlay.parquet.read.reader import read_tasks
+        from inlay.parquet.read.selection import Projection
 
         # If there are no partitions, Spark makes one of its own.
         tasks = partition.tasks if isinstance(partition, FilePartition) else ()
         ctx = connect(self._uri)
+        projection = Projection(schema=self._schema, columns=self._columns)
         # A LIMIT stops reading early, without notice to the source: begin with one unit.
-        ahead = Ahead(budget_bytes=READ_AHEAD_BYTES, parallel=THREADS, first=1)
+        ahead = read_ahead(first=1)
         return self._for_spark(
-            read_tasks(ctx.objects, tasks, self._projection, ctx.executor, ahead=ahead)
+            read_tasks(ctx.objects, tasks, projection, ctx.executor, ahead=ahead)
         )
 
     def _for_spark(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -28,13 +28,13 @@ from pyroaring import BitMap64
 
 from inlay.engine import Context, Schema
 from inlay.format.entry import DataFile, Marker
-from inlay.format.predicate import TRUE
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import POSITION_COLUMN, Projection
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
+from inlay.spark.conditions import TRUE
 
 # Rows and files whose keys each executor process may hold, and look a batch's keys up in.
 MAX_ROWS = 1_000_000

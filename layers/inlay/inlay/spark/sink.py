@@ -11,19 +11,16 @@ with the tasks' messages.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from inlay.engine import Request, load_pointer
+from inlay.engine import PartedWrite, Request, load_pointer
 from inlay.errors import InvalidRequest, TableReplaced
 from inlay.format.entry import DataFile
-from inlay.ops.commit.driver import commit, expect_committed
-from inlay.ops.data import write_rows
-from inlay.plan.change import AddFiles, AdvanceStream, Change
 from inlay.spark.connect import bound, load_writable
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import named_as_in
@@ -74,7 +71,7 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
         check_fits_table(self._data, schema)
         names = named_as_in(schema, self._data.names)
         named = (batch.rename_columns(names) for batch in iterator)
-        files = tuple(write_rows(ctx, snapshot, named, time_us=loaded.date_us))
+        files = PartedWrite(table=loaded).write(ctx, named)
         query = TaskContext.get().getLocalProperty(QUERY_ID)
         return BatchFiles(snapshot.table_id, query, loaded.date_us, files)
 
@@ -108,16 +105,12 @@ def commit_batch(
     loaded = load_pointer(ctx)
     if is_applied(loaded.snapshot, query, batch):
         return False
-    change = Change(
-        operation="append",
+    write = PartedWrite(
+        table=replace(loaded, date_us=started_us),
         # The last batch is kept for good; the ledger is checked as well, on every rebase, so that a second
         # driver of the same query cannot commit in between.
         request=Request.of(f"stream {query} batch {batch}"),
-        uploaded_us=started_us,
-        updates=(
-            AddFiles(files),
-            AdvanceStream(query, batch),
-        ),
+        stream=(query, batch),
     )
-    expect_committed(ctx, commit(ctx, change, base=loaded))
+    write.commit(ctx, files, base=loaded)
     return True

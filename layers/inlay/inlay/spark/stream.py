@@ -32,17 +32,14 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from inlay.engine import Context, Snapshot, parse_predicate
-from inlay.format.predicate import TRUE, Predicate
-from inlay.ops.feed import plan_steps, seen_at
-from inlay.ops.metadata.load import LoadedTable, load_entries
-from inlay.ops.read.scan import Scan
+from inlay.engine import FeedParts, parse_predicate
+from inlay.ops.metadata.load import LoadedTable
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.prune import Evidence
-from inlay.plan.refs import MAIN, MERGE
-from inlay.plan.scan import FileTask, plan_scan
+from inlay.plan.refs import MAIN
+from inlay.plan.scan import FileTask
+from inlay.spark.conditions import TRUE
 from inlay.spark.connect import connect, load_state, ref_of
-from inlay.spark.feed import StepPartition, checked_offset, step_of_units
+from inlay.spark.feed import StepPartition, checked_offset
 from inlay.spark.feed_stream import VersionStream, is_over
 from inlay.spark.options import ReadOptions
 from inlay.spark.partitions import plan_partitions
@@ -73,11 +70,10 @@ class InlayStreamReader(VersionStream):
 
     def __init__(self, options: ReadOptions, state: State, asked: StructType) -> None:
         super().__init__(options, state)
-        self._schema = state.snapshot.schema
-        self._tasks = TaskReader(options.uri, self._schema, asked)
-        self._where: Predicate = TRUE
-        if options.where is not None:
-            self._where = parse_predicate(options.where, self._schema)
+        schema = state.snapshot.schema
+        self._tasks = TaskReader(options.uri, schema, asked)
+        where = TRUE if options.where is None else parse_predicate(options.where, schema)
+        self._feed = FeedParts(schema=schema, ids=(), where=where)
 
     # -- on the driver ------------------------------------------------------------------------
 
@@ -138,44 +134,12 @@ class InlayStreamReader(VersionStream):
             offset = end if last else _after(offset)
 
     def _step(self, current: LoadedTable, offset: Offset) -> Sequence[Piece]:
-        """The whole step that `offset` is in: the live files of its version, or what the next version adds.
-        One GET, unless it is the newest version."""
-        ctx = connect(self._options.uri)
+        """The whole step that `offset` is in: the live files of its version, or what the next version
+        adds."""
         version = offset.version if offset.first else offset.version + 1
-        if version == current.snapshot.version:
-            state = current.state
-        elif version > current.snapshot.version:
-            return ()
-        else:
-            state = State(seen_at(ctx, current.pointer, version))
-        if offset.first:
-            return Scan(ctx, state, where=self._where).plan.tasks
-        snapshot = state.snapshot
-        commit = snapshot.commit
-        if snapshot.replaced == version or (commit.operation, commit.branch) == (MERGE, ctx.branch):
-            return self._compared(ctx, current.pointer, snapshot)
-        if not commit.added_files or commit.branch != ctx.branch:
-            return ()
-        state = load_entries(ctx, state)
-        added = (f for f in state.files() if f.sequence == version and f.data_change)
-        # The version's own deletes are of earlier rows. Those of erasures opened since hide rows of these.
-        return plan_scan(
-            added, state.markers(), self._where, evidence=Evidence.of_snapshot(snapshot)
-        ).tasks
-
-    def _compared(self, ctx: Context, table: Snapshot, snapshot: Snapshot) -> Sequence[Piece]:
-        """What a version has that its predecessor had not. Its files may be older than the version."""
-        pieces: list[Piece] = []
-        since = snapshot.version - 1
-        for step in plan_steps(
-            ctx, table, since, snapshot, schema=self._schema, predicate=self._where
-        ):
-            for unit in step.units:
-                if unit.before and unit.after:
-                    pieces.append(StepPartition(step_of_units(step, (unit,))))
-                else:
-                    pieces += unit.after
-        return pieces
+        ctx = connect(self._options.uri)
+        pieces = self._feed.added(ctx, current, version, live=offset.first)
+        return [p if isinstance(p, FileTask) else StepPartition(p) for p in pieces]
 
     # -- on the executors ---------------------------------------------------------------------
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from pyspark.sql import types as st
 
 from inlay.engine import Primitive, Schema
 from inlay.errors import SchemaMismatch, UnsupportedType
-from inlay.format.leaf_types import LEAF_TYPES, LeafName
+from inlay.format.leaf_types import LeafName
 from inlay.format.schema import Field, ListOf, MapOf, Struct, Type, fields_within
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _whole(kind: st.DataType, physical: str) -> SparkLeaf:
     return SparkLeaf(kind, physical, written=True, joined=True, bounds=True)
 
 
-SPARK_TYPES: Mapping[LeafName, SparkLeaf] = {name: _row(name) for name in LEAF_TYPES}
+SPARK_TYPES: Mapping[LeafName, SparkLeaf] = {name: _row(name) for name in get_args(LeafName)}
 
 
 # -- schemas --------------------------------------------------------------------------------------

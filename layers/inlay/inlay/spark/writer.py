@@ -9,10 +9,9 @@ collection deletes them.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -22,30 +21,20 @@ from pyspark.sql.types import StructField, StructType
 import inlay
 from inlay.engine import (
     Context,
+    PartedWrite,
+    Predicate,
     Request,
     Schema,
     Snapshot,
     already_applied,
-    load_pointer,
     parse_predicate,
 )
-from inlay.errors import (
-    ConcurrentChange,
-    InvalidRequest,
-    SchemaMismatch,
-    TableExists,
-    TableNotFound,
-)
+from inlay.errors import InvalidRequest, SchemaMismatch, TableExists, TableNotFound
 from inlay.format.entry import DataFile
-from inlay.format.predicate import TRUE, Predicate
-from inlay.ops.commit.driver import commit, commit_planned, expect_committed
-from inlay.ops.data import check_fits, write_rows
-from inlay.ops.metadata.load import LoadedTable, load_entries
-from inlay.ops.write.delete import marker_of
-from inlay.parquet.arrow.evaluate import columns_of, selected
-from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles
-from inlay.plan.metadata.state import State
-from inlay.spark.connect import bound, connect, load_writable, place, ref_of, without_entries
+from inlay.ops.data import check_fits
+from inlay.ops.metadata.load import LoadedTable
+from inlay.spark.conditions import TRUE
+from inlay.spark.connect import bound, connect, load_writable, place, ref_of
 from inlay.spark.options import WriteOptions, replaces_partitions
 from inlay.spark.types import arrow_for, arrow_for_new, check_written, named_as_in, nullable
 
@@ -59,21 +48,15 @@ OWN_REQUEST = "append "
 class WriteJob:
     """One DataFrame being written: what executors and the driver's commit need to know.
 
-    `started_us` is the store's clock before anything was uploaded; `replaces` selects the rows that the
-    same commit removes, as of `version`; `done`: the version at which this request was applied before.
+    `names` are the data's columns, as the table spells them; `done`: the version at which the request was
+    applied before.
     """
 
     uri: str
     table_id: str
-    snapshot: Snapshot  # without its entries
-    request: Request
-    version: int
-    started_us: int
-    names: tuple[str, ...] = ()  # the data's columns, as the table spells them
-    replaces: Predicate | None = None
-    by_partition: bool = False  # the commit replaces the partitions that are written to
-    named: bool = False  # the request id is the user's
-    done: int | None = None
+    write: PartedWrite
+    names: tuple[str, ...]
+    done: int | None
 
 
 @dataclass(frozen=True)
@@ -94,31 +77,31 @@ def plan_write(
     ctx, loaded = _open_for(options, data)
     snapshot = loaded.snapshot
     check_fits_table(data, snapshot.schema)
-    replaces = None
+    replaces: Predicate | None = None
     by_partition = False
     if overwrite:
         where = options.replace_where
         replaces = TRUE if where is None else parse_predicate(where, snapshot.schema)
         by_partition = _by_partition(options, snapshot)
-        if by_partition:
-            replaced_files(load_entries(ctx, loaded.state), (), since=snapshot.version)
     identity = options.request_id or str(uuid.uuid4())
     request = append_request(identity)
     if overwrite:
         kind = "partitions" if by_partition else replaces
         request = Request.of(identity, body=f"spark:True:{kind}")
+    write = PartedWrite(
+        table=loaded.without_entries(),
+        request=request,
+        replaces=replaces,
+        by_partition=by_partition,
+        keeps_empty=not identity.startswith(OWN_REQUEST) and options.request_id is not None,
+    )
+    write.check(ctx, loaded)
     loaded, before = already_applied(ctx, loaded, request)
     return loaded, WriteJob(
         uri=options.uri,
         table_id=snapshot.table_id,
-        snapshot=without_entries(loaded).snapshot,
-        request=request,
-        version=snapshot.version,
-        started_us=loaded.date_us,
+        write=write,
         names=tuple(named_as_in(snapshot.schema, data.names)),
-        replaces=replaces,
-        by_partition=by_partition,
-        named=not identity.startswith(OWN_REQUEST) and options.request_id is not None,
         done=None if before is None else before.version or loaded.snapshot.version,
     )
 
@@ -192,24 +175,6 @@ def _by_partition(options: WriteOptions, snapshot: Snapshot) -> bool:
     return by_partition
 
 
-def replaced_files(state: State, files: Sequence[DataFile], *, since: int) -> tuple[str, ...]:
-    """Keys of the live files in the partitions of these new files. Raises `ConcurrentChange` when rows were
-    added to one of them after version `since`, `InvalidRequest` when a file may be in several
-    partitions."""
-    spec_id = state.snapshot.spec_id
-    partitions = {file.partition for file in files}
-    live = list(state.files())
-    if any(file.spec_id != spec_id for file in live):
-        raise InvalidRequest(
-            "files of an earlier partitioning may hold rows of any partition",
-            next_step="Repartition them (pipelines.cluster), or select the rows by replaceWhere",
-        )
-    found = [file for file in live if file.partition in partitions]
-    if any(file.newest_rows > since for file in found):
-        raise ConcurrentChange("rows were added meanwhile to a partition that is being replaced")
-    return tuple(file.key for file in found)
-
-
 def is_applied(snapshot: Snapshot, query: str, batch: int) -> bool:
     """Whether the table has a query's micro-batch. Spark repeats none but the last: one before it is of a
     checkpoint that was put back, where other rows have its number, or of a second driver. Raises
@@ -264,21 +229,6 @@ def _refuse_catalog_tables() -> None:
         )
 
 
-def _within(rows: Iterable[pa.RecordBatch], job: WriteJob) -> Iterator[pa.RecordBatch]:
-    """The rows, each of which the predicate of an overwrite selects: one that it does not would be there
-    twice after the next run."""
-    replaces = job.replaces
-    columns = columns_of(job.snapshot.schema)
-    for batch in rows:
-        if replaces is not None and selected(replaces, batch, columns).false_count:
-            raise InvalidRequest(
-                "a row of the data is not one of those that replaceWhere replaces, and the next such "
-                "overwrite would leave it",
-                next_step="Filter the DataFrame by the same condition, or append those rows",
-            )
-        yield batch
-
-
 class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is untyped here
     def __init__(self, job: WriteJob) -> None:
         self._job = job
@@ -292,61 +242,15 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
         ctx = connect(job.uri)
         _refuse_catalog_tables()
         names = list(job.names)
-        named = (batch.rename_columns(names) for batch in iterator)
-        within = partial(_within, job=job)
-        files = write_rows(ctx, job.snapshot, named, time_us=job.started_us, only=within)
-        return Written(tuple(files))
+        return Written(job.write.write(ctx, (batch.rename_columns(names) for batch in iterator)))
 
     # -- on the driver ------------------------------------------------------------------------
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         job = self._job
-        files = tuple(f for m in messages if isinstance(m, Written) for f in m.files)
-        nothing = not files and job.replaces is None and not job.named
-        if job.done is not None or nothing:
-            return
-        ctx = bound(job.uri, job.table_id)
-        loaded = load_pointer(ctx)
-        if job.by_partition:
-            commit_planned(ctx, loaded, lambda base: self._replacing(ctx, base, files))
-            return
-        change = Change(
-            operation="append",
-            request=job.request,
-            uploaded_us=job.started_us,
-            updates=(AddFiles(files),),
-        )
-        if job.replaces is not None:
-            change = Change(
-                operation="overwrite",
-                request=job.request,
-                uploaded_us=job.started_us,
-                deleted_rows=None,
-                # The new rows have the commit's own sequence, so its marker does not hit them.
-                updates=(
-                    AddFiles(files),
-                    AddMarkers((marker_of(ctx, loaded, job.replaces),)),
-                ),
-                # Rows that arrived while this job ran were not meant to be replaced.
-                requires=(Reads(job.replaces, job.version),),
-            )
-        expect_committed(ctx, commit(ctx, change, base=loaded))
-
-    def _replacing(self, ctx: Context, base: LoadedTable, files: tuple[DataFile, ...]) -> Change:
-        job = self._job
-        state = load_entries(ctx, base.state)
-        return Change(
-            operation="overwrite",
-            request=job.request,
-            uploaded_us=job.started_us,
-            deleted_rows=None,
-            updates=(
-                AddFiles(files),
-                RemoveFiles(replaced_files(state, files, since=job.version)),
-            ),
-            # Rows added to other partitions meanwhile only cause another plan.
-            requires=(Reads(TRUE, base.snapshot.version),),
-        )
+        if job.done is None:
+            files = tuple(f for m in messages if isinstance(m, Written) for f in m.files)
+            job.write.commit(bound(job.uri, job.table_id), files)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing was committed, so nothing has to be undone. Spark cannot name all that was written, and

@@ -159,6 +159,6 @@ def _textual(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> pa.DataT
     return pa.list_(fields[0])
 
 
-def to_line(record: Any) -> str:
+def to_line(record: Any, *, ascii_only: bool = False) -> str:
     """One line of JSON."""
-    return json.dumps(to_json(record), ensure_ascii=False, allow_nan=False)
+    return json.dumps(to_json(record), ensure_ascii=ascii_only, allow_nan=False)

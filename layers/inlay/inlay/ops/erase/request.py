@@ -58,6 +58,7 @@ from inlay.ops.metadata.load import (
 )
 from inlay.ops.metadata.memory import column_of, has_memory, memory_context
 from inlay.ops.refs import each_content
+from inlay.ops.task_runner import TaskRunner
 from inlay.ops.write.delete import MAX_PREDICATE_BYTES, marker_of, stored_bytes
 from inlay.ops.write.keyed_rows import MAX_LISTED_KEYS, each_key, read_matching
 from inlay.parquet.arrow.types import schema_to_arrow, to_physical
@@ -431,10 +432,11 @@ def advance_erasures(
     base: LoadedTable | None = None,
     deadline_seconds: float | None = None,
     memory_bytes: int | None = None,
+    runner: TaskRunner | None = None,
 ) -> AdvanceResult:
     """Rewrites the files that open erasures still concern, as far as the budget allows: main's, then those
     of every branch and tag, which get heads of their own by it. Rows are counted as stored in the file:
-    those hidden by other deletes are removed as well."""
+    those hidden by other deletes are removed as well. With a `runner` its processes rewrite the files."""
     ctx = replace(ctx, branch=None)
     main = current_base(ctx, base)
     if not main.snapshot.erasures:
@@ -445,7 +447,8 @@ def advance_erasures(
         )
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
     budget = Budget(deadline=deadline, held_bytes=lambda work: work.held_bytes)
-    limits = ResourceLimits(deadline, memory_bytes)
+    # Another process has another clock.
+    limits = ResourceLimits(deadline if runner is None else None, memory_bytes)
     runs: list[Run] = []
     foreign: list[str] = []
     waiting_files = 0
@@ -456,7 +459,7 @@ def advance_erasures(
             continue
         try:
             before = with_entries(own, loaded)
-            run = rewrite_erased(own, before, budget, limits)
+            run = rewrite_erased(own, before, budget, limits, runner)
         except RefNotFound:
             if not is_dropped(own):
                 raise

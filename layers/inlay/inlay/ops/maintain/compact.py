@@ -29,6 +29,7 @@ from inlay.ops.maintain.rewrite import FileWork, carry_out_file, count_erased, d
 from inlay.ops.maintain.units import Budget, Done, Failure, Run, run_units, table_wide, with_entries
 from inlay.ops.metadata.load import LoadedTable, load_leaves, load_nodes, load_pointer
 from inlay.ops.metadata.memory import has_memory, memory_context
+from inlay.ops.task_runner import TaskRunner
 from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import to_scalar
 from inlay.parquet.read.reader import read_tasks
@@ -202,6 +203,7 @@ def compact(
     target_bytes: int | None = None,
     small_bytes: int | None = None,
     dry_run: bool = False,
+    runner: TaskRunner | None = None,
 ) -> CompactResult:
     """Packs files smaller than `small_bytes` into files of `target_bytes` (by default the table's
     properties), clusters as `compact.strategy` says, applies deletes to files, drops markers that cover
@@ -209,14 +211,16 @@ def compact(
 
     `max_bytes` bounds what is read; no unit is begun that would not end within `deadline_seconds`, and none
     is planned that needs more than `memory_bytes`: if a table has too many files to plan for, only its
-    metadata is put in order.
+    metadata is put in order. With a `runner` it is the memory of each of its processes, which carry the
+    units out, and this one plans for any number of files.
     """
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
     loaded = recent_base(ctx, base)
     refuse_handed_over(ctx, loaded.snapshot)
     # Units are planned from the entries of all files.
     entry_bytes = loaded.snapshot.totals.files * MEMORY_PER_FILE
-    if not dry_run and memory_bytes is not None and entry_bytes > memory_bytes // 2:
+    own_bytes = memory_bytes if runner is None else None
+    if not dry_run and own_bytes is not None and entry_bytes > own_bytes // 2:
         return _hand_over(ctx, loaded, deadline)
     loaded = with_entries(ctx, loaded)
     plan = partial(
@@ -233,9 +237,10 @@ def compact(
         loaded,
         operation="compact",
         plan=lambda state, only: plan(state, only=only).units,
-        perform=lambda now, unit: carry_out(ctx, now, unit, target_bytes),
+        perform=partial(carry_out, target_bytes=target_bytes),
         idle=table_wide,
         budget=Budget(max_bytes=max_bytes, deadline=deadline, seconds=lambda work: work.seconds),
+        runner=runner,
     )
     merge = worth_merging(run.loaded.snapshot)
     drop_idle(ctx, run, "compact", metadata=merge)
@@ -287,7 +292,7 @@ def repack(ctx: Context, loaded: LoadedTable, keys: Collection[str], *, max_byte
         with_entries(ctx, loaded),
         operation="compact",
         plan=plan,
-        perform=partial(carry_out, ctx),
+        perform=carry_out,
         idle=lambda state: (),
         budget=Budget(max_bytes=max_bytes),
     )
@@ -323,7 +328,7 @@ def carry_out(
     match unit.kind:
         case "drop" | "fold":
             work = FileWork(tasks.get(unit.inputs[0]), entries[0])
-            return carry_out_file(ctx, loaded, work)[1]
+            return carry_out_file(ctx, loaded, work)
         case "pack":
             order, sort_by = None, loaded.snapshot.sort_by
             clusters = {f.cluster for f in entries}

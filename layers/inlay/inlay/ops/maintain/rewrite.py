@@ -24,7 +24,7 @@ from inlay.format.predicate import Comparison, Predicate, field_ids
 from inlay.format.schema import Primitive
 from inlay.notebook import Shown
 from inlay.ops.commit.driver import Committed, commit, recent_base, refuse_handed_over
-from inlay.ops.context import Context, InlineExecutor
+from inlay.ops.context import Context
 from inlay.ops.maintain.rewrite_file import (
     NO_LIMITS,
     ResourceLimits,
@@ -40,12 +40,12 @@ from inlay.ops.maintain.units import (
     Run,
     idle_in,
     run_units,
-    runs_alone,
     table_wide,
     with_entries,
 )
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.metadata.memory import has_memory, memory_context
+from inlay.ops.task_runner import TaskRunner
 from inlay.parquet.arrow.evaluate import Columns, column_at, columns_of, comparable, selected
 from inlay.parquet.arrow.types import to_array
 from inlay.parquet.read.reader import read_tasks
@@ -113,13 +113,6 @@ class FileWork:
         group = self.bytes // max(self.entry.row_groups, 1)
         return GROUP_FORMS * group + 2 * min(self.bytes, WINDOW_BYTES)
 
-    def context(self, ctx: Context) -> Context:
-        """`ctx` for a file that may be rewritten concurrently, in a task of the executor: it must not wait
-        for other tasks."""
-        if runs_alone(self.held_bytes):
-            return ctx
-        return replace(ctx, executor=InlineExecutor())
-
 
 def rewrite(
     ctx: Context,
@@ -131,25 +124,17 @@ def rewrite(
     memory_bytes: int | None = None,
     strategy: Strategy = "auto",
     dry_run: bool = False,
+    runner: TaskRunner | None = None,
 ) -> RewriteResult:
     """Applies the delete markers to the files they may hit: all, or those that may hold a row for which
     `where` is TRUE. Then drops the markers that can hit nothing any more. Files with a row group that does
-    not fit `memory_bytes` are left, as failures."""
+    not fit `memory_bytes` are left, as failures. With a `runner` its processes rewrite the files."""
     check_strategy(strategy)
     loaded = with_entries(ctx, recent_base(ctx, base))
     refuse_handed_over(ctx, loaded.snapshot)
-    choices: list[tuple[str, Choice]] = []
     plan = partial(plan_rewrite, where=where)
-
-    def perform(now: LoadedTable, work: FileWork) -> Done:
-        limits = ResourceLimits(budget.deadline, memory_bytes)
-        own = work.context(ctx)
-        choice, done = carry_out_file(own, now, work, strategy=strategy, limits=limits)
-        if choice is not None:
-            choices.append((work.entry.key, choice))
-        return done
-
     if dry_run:
+        choices: list[tuple[str, Choice]] = []
         for work in plan(loaded.state, frozenset(f.key for f in loaded.state.files())):
             if work.task is not None:
                 decided = decide_rows(ctx, loaded, work.task, strategy, all_costs=True)
@@ -160,19 +145,22 @@ def rewrite(
         deadline=None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds,
         held_bytes=lambda work: work.held_bytes,
     )
+    # Another process has another clock.
+    limits = ResourceLimits(budget.deadline if runner is None else None, memory_bytes)
     run = run_units(
         ctx,
         loaded,
         operation="rewrite",
         plan=plan,
-        perform=perform,
+        perform=partial(carry_out_file, strategy=strategy, limits=limits),
         idle=table_wide,
         budget=budget,
+        runner=runner,
     )
     drop_idle(ctx, run, "rewrite")
     if ctx.branch is None and has_memory(run.loaded.snapshot):
         rewrite(memory_context(ctx), memory_bytes=memory_bytes)
-    return _result(run, choices)
+    return _result(run)
 
 
 def plan_rewrite(
@@ -191,21 +179,22 @@ def plan_rewrite(
 
 
 def rewrite_erased(
-    ctx: Context, loaded: LoadedTable, budget: Budget, limits: ResourceLimits = NO_LIMITS
+    ctx: Context,
+    loaded: LoadedTable,
+    budget: Budget,
+    limits: ResourceLimits = NO_LIMITS,
+    runner: TaskRunner | None = None,
 ) -> Run:
     """Rewrites the files of one content that open erasures concern; all entries of `loaded` are loaded."""
-
-    def perform(now: LoadedTable, work: FileWork) -> Done:
-        return carry_out_file(work.context(ctx), now, work, limits=limits)[1]
-
     return run_units(
         ctx,
         loaded,
         operation="erase",
         plan=plan_erased,
-        perform=perform,
+        perform=partial(carry_out_file, limits=limits),
         idle=table_wide,
         budget=budget,
+        runner=runner,
     )
 
 
@@ -230,7 +219,7 @@ def drop_idle(ctx: Context, run: Run, operation: str, *, metadata: bool = False)
         run.committed(outcome)
 
 
-def _result(run: Run, choices: Iterable[tuple[str, Choice]]) -> RewriteResult:
+def _result(run: Run) -> RewriteResult:
     methods = [d.method for d in run.done]
     return RewriteResult(
         version=run.loaded.snapshot.version,
@@ -248,7 +237,7 @@ def _result(run: Run, choices: Iterable[tuple[str, Choice]]) -> RewriteResult:
         left=run.left,
         skipped=run.skipped,
         failures=tuple(run.failures),
-        choices=tuple(choices),
+        choices=tuple((d.unit.inputs[0], d.choice) for d in run.done if d.choice is not None),
     )
 
 
@@ -259,9 +248,9 @@ def carry_out_file(
     *,
     strategy: Strategy = "auto",
     limits: ResourceLimits = NO_LIMITS,
-) -> tuple[Choice | None, Done]:
+) -> Done:
     """Rewrites, restamps or drops one file; counts the rows of open erasures that it removes."""
-    choice, done, judging = None, dropped(loaded, work.entry), ctx
+    done, judging = dropped(loaded, work.entry), ctx
     if work.task is not None:
         if any(m.erasure is not None for m in work.task.markers):
             remembered = _RememberedRanges(ctx.store)
@@ -271,11 +260,12 @@ def carry_out_file(
         choice, done = rewrite_task(
             ctx, loaded, work.task, strategy=strategy, limits=limits, judging=judging
         )
+        done = replace(done, choice=choice)
         if not done.removed_rows:
-            return choice, done  # no erasure lost a row by it: nothing to read again
+            return done  # no erasure lost a row by it: nothing to read again
     went = None if done.whole else done.unit.positions
     erased = tuple(count_erased(judging, loaded, work.entry, work.task, went))
-    return choice, replace(done, unit=replace(done.unit, erased=erased))
+    return replace(done, unit=replace(done.unit, erased=erased))
 
 
 # What a file's ranges may take to be remembered: 20 row groups of 1 million integers, and then some.

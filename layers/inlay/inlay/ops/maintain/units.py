@@ -11,6 +11,7 @@ units not yet committed (their objects are then orphans, for garbage collection)
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
@@ -18,12 +19,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from inlay.errors import ErrorKind, InlayError
+from inlay.format.snapshot import Tier
 from inlay.ops.commit.driver import Committed, commit_or_skip
-from inlay.ops.context import Context
+from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import LoadedTable, load_entries
+from inlay.ops.task_runner import TaskRunner
 from inlay.plan.change import Change, DropMarkers, ReplaceFiles, Unit
 from inlay.plan.maintain.compaction import idle_markers, live_tasks
 from inlay.plan.metadata.state import State
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import marker_may_hit
+from inlay.plan.surgery import Choice
 
 # Input of the units of one commit: what a crash may cost.
 COMMIT_BYTES = 2 * 2**30
@@ -32,6 +38,9 @@ COMMIT_UNITS = 256
 # Memory of the units that run at once: with Python, pyarrow and a commit's metadata it fits the smallest
 # Lambda that this runs in, of 512 MB.
 HELD_BYTES = 128 * 2**20
+# Units of one commit for each task of other processes that runs at once: enough that uneven ones leave no
+# slot idle for long.
+UNITS_PER_SLOT = 4
 # Attempts for one file in a run when others keep changing it.
 MAX_TRIES = 3
 
@@ -52,14 +61,19 @@ W = TypeVar("W", bound=Work)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
     """A unit that is done and waits for its commit. `whole` False: time ran out, and the rest of the work
-    is on its output."""
+    is on its output. `choice`: why a file was treated as it was."""
 
     unit: Unit
     whole: bool = True
     method: str
+    choice: Choice | None = None
     removed_rows: int = 0
     read_bytes: int = 0
     written_bytes: int = 0
+
+
+# Carries one unit out; also in another process.
+Perform = Callable[[Context, LoadedTable, W], Done]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +135,17 @@ def run_units(
     *,
     operation: str,
     plan: Callable[[State, frozenset[str]], Sequence[W]],
-    perform: Callable[[LoadedTable, W], Done],
+    perform: Perform[W],
     idle: Callable[[State], tuple[str, ...]],
     budget: Budget,
+    runner: TaskRunner | None = None,
 ) -> Run:
     """Runs what `plan` finds in a state, restricted to the given files, best first. `idle` names markers
-    that the same commits try to drop. `loaded` must hold every entry."""
+    that the same commits try to drop. `loaded` must hold every entry. With a `runner` its processes carry
+    the units out, those of a commit at once whatever they read, and `perform` pickles."""
+    most_bytes, most_units = COMMIT_BYTES, COMMIT_UNITS
+    if runner is not None:
+        most_bytes, most_units = sys.maxsize, min(most_units, UNITS_PER_SLOT * runner.slots)
     run = Run(loaded)
     known = frozenset(f.key for f in loaded.state.files())
     tries: Counter[str] = Counter()
@@ -137,7 +156,7 @@ def run_units(
             if all(tries[key] < MAX_TRIES for key in w.inputs)
         ]
         in_time = [w for w in works if budget.has_time(ctx, w)]
-        batch = _affordable(in_time, run, budget)
+        batch = _affordable(in_time, run, budget, most_bytes, most_units)
         if not batch:
             run.leave(works)
             return run
@@ -146,7 +165,11 @@ def run_units(
         begun: set[tuple[str, ...]] = set()
         try:
             while batch and not (carried_out and budget.is_over(ctx)):
-                for work, outcome in _at_once(ctx, run.loaded, perform, batch, budget):
+                if runner is None:
+                    outcomes = _at_once(ctx, run.loaded, perform, batch, budget)
+                else:
+                    outcomes = _elsewhere(run.loaded, perform, batch, runner)
+                for work, outcome in outcomes:
                     begun.add(work.inputs)
                     if isinstance(outcome, Failure):
                         # Not again in this run: the object itself is the problem. What was to be done with
@@ -173,7 +196,7 @@ def run_units(
 def _at_once(
     ctx: Context,
     loaded: LoadedTable,
-    perform: Callable[[LoadedTable, W], Done],
+    perform: Perform[W],
     batch: list[W],
     budget: Budget,
 ) -> Iterator[tuple[W, Done | Failure]]:
@@ -193,9 +216,11 @@ def _at_once(
         wave.append(batch.pop(0))
     if len(wave) == 1:
         # Not as a task of the executor, which is then free for the unit's own requests.
-        yield wave[0], _try(perform, loaded, wave[0])
+        own = own_context(ctx, budget.held_bytes(wave[0]))
+        yield wave[0], _try(own, perform, loaded, wave[0])
         return
-    futures = [ctx.executor.submit(_try, perform, loaded, work) for work in wave]
+    own = own_context(ctx, 0)
+    futures = [ctx.executor.submit(_try, own, perform, loaded, work) for work in wave]
     wait(futures)
     failed = [future for future in futures if future.exception() is not None]
     for work, future in zip(wave, futures, strict=True):
@@ -210,10 +235,52 @@ def runs_alone(held_bytes: int) -> bool:
     return held_bytes > HELD_BYTES // 2
 
 
-def _try(perform: Callable[[LoadedTable, W], Done], loaded: LoadedTable, work: W) -> Done | Failure:
+def own_context(ctx: Context, held_bytes: int) -> Context:
+    """`ctx` for a unit that may run beside others, in a task of the executor: it must not wait for other
+    tasks."""
+    return ctx if runs_alone(held_bytes) else replace(ctx, executor=InlineExecutor())
+
+
+@dataclass(frozen=True, slots=True)
+class _UnitTask:
+    """A unit for another process, with the entries that it needs."""
+
+    perform: Perform[Any]
+    loaded: LoadedTable
+    work: Work
+
+    def run(self, ctx: Context) -> Done | Failure:
+        return _try(ctx, self.perform, self.loaded, self.work)
+
+
+def _elsewhere(
+    loaded: LoadedTable, perform: Perform[W], batch: list[W], runner: TaskRunner
+) -> Iterator[tuple[W, Done | Failure]]:
+    wave = tuple(batch)
+    batch.clear()
+    tables = reduced(loaded, wave)
+    tasks = [_UnitTask(perform, own, work) for own, work in zip(tables, wave, strict=True)]
+    yield from zip(wave, runner.run(tasks), strict=True)
+
+
+def reduced(loaded: LoadedTable, works: Sequence[Work]) -> Iterator[LoadedTable]:
+    """For each work its files, and the deletes that may hit them: a task never gets all of a table's
+    entries. Planning a unit of work on this gives the same as on the whole."""
+    base = loaded.without_entries()
+    evidence = Evidence.of_snapshot(loaded.snapshot)
+    files = {f.key: f for f in loaded.state.files()}
+    markers = tuple(loaded.state.markers())
+    for work in works:
+        own = tuple(files[key] for key in work.inputs)
+        hits = tuple(m for m in markers if any(marker_may_hit(m, f, evidence) for f in own))
+        snapshot = replace(base.snapshot, files=Tier((), own), markers=Tier((), hits))
+        yield replace(base, state=State(snapshot))
+
+
+def _try(ctx: Context, perform: Perform[W], loaded: LoadedTable, work: W) -> Done | Failure:
     """Records a failure, which affects no other file."""
     try:
-        return perform(loaded, work)
+        return perform(ctx, loaded, work)
     except InlayError as error:
         if error.kind not in (ErrorKind.INPUT, ErrorKind.REBASE):
             raise
@@ -225,14 +292,16 @@ def at_fault(work: Work, error: InlayError) -> tuple[str, ...]:
     return (error.key,) if error.key in work.inputs else work.inputs
 
 
-def _affordable(works: Sequence[W], run: Run, budget: Budget) -> list[W]:
+def _affordable(
+    works: Sequence[W], run: Run, budget: Budget, most_bytes: int, most_units: int
+) -> list[W]:
     affordable: list[W] = []
     size = 0
     for work in works:
         spent = run.input_bytes + size
         if budget.max_bytes is not None and spent and spent + work.bytes > budget.max_bytes:
             continue
-        if affordable and (size + work.bytes > COMMIT_BYTES or len(affordable) >= COMMIT_UNITS):
+        if affordable and (size + work.bytes > most_bytes or len(affordable) >= most_units):
             break
         affordable.append(work)
         size += work.bytes

@@ -32,6 +32,7 @@ from inlay.format.snapshot import (
     POINTER_TARGET_BYTES,
     Content,
     HeadObject,
+    Ledger,
     Ref,
     SchemaObject,
     Segment,
@@ -101,6 +102,14 @@ class LoadedTable:
     @property
     def snapshot(self) -> Snapshot:
         return self.state.snapshot
+
+    def without_entries(self) -> LoadedTable:
+        """The table's schemas and settings, without files, deletes and ledger: what a task of another
+        process needs to read or write rows."""
+        snapshot = replace(
+            self.snapshot, files=Tier(), markers=Tier(), ledger=Ledger(), time_index=()
+        )
+        return replace(self, state=State(snapshot), raw=b"", own=None)
 
     @property
     def has_open_times(self) -> bool:
