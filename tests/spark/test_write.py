@@ -206,7 +206,7 @@ def test_overwrite_replaces_the_rows_of_a_predicate(spark: Any, new_table: NewTa
     assert ids(table) == [0, 1, 2, 3, 4, 18, 19, 100, 101, 102]
     assert table.version == 3
     for half in ("9D", "CAST(NULL AS DOUBLE)"):
-        with pytest.raises(Exception, match="not one of those that replaceWhere replaces"):
+        with pytest.raises(Exception, match="not one of those that the write replaces"):
             outside = rows.union(spark.range(1).selectExpr("id + 5", half))
             overwrite(outside, table, replaceWhere="id >= 5 AND half < 9")
     assert table.refresh().version == 3
