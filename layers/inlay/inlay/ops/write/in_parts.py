@@ -84,9 +84,9 @@ class PartedWrite:
         for batch in rows:
             if self.replaces is not None and selected(self.replaces, batch, columns).false_count:
                 raise InvalidRequest(
-                    "a row of the data is not one of those that replaceWhere replaces, and the next such "
+                    "a row of the data is not one of those that the write replaces, and the next such "
                     "overwrite would leave it",
-                    next_step="Filter the DataFrame by the same condition, or append those rows",
+                    next_step="Filter the data by the same condition, or append those rows",
                 )
             yield batch
 
@@ -148,7 +148,7 @@ class PartedWrite:
         if any(file.spec_id != state.snapshot.spec_id for file in live):
             raise InvalidRequest(
                 "files of an earlier partitioning may hold rows of any partition",
-                next_step="Repartition them (pipelines.cluster), or select the rows by replaceWhere",
+                next_step="Repartition them (pipelines.cluster), or select the rows by a condition",
             )
         replaced = [file for file in live if file.partition in partitions]
         if any(file.newest_rows > self.table.snapshot.version for file in replaced):
