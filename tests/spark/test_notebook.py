@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import SparkRuntimeException
 from pyspark.sql import functions as f
 from tests.tiers import in_short
 
@@ -74,6 +75,9 @@ REFUSED: list[tuple[str, str]] = [
     ("MERGE INTO sales USING (VALUES (1L, 'q')) AS v(id, name) ON sales.id = v.id WHEN MATCHED THEN DELETE",
      "stand inside"),
     ("INSERT INTO sales REPLACE USING (day) SELECT id, name, amount, day FROM updates", "MERGE INTO"),
+    ("UPDATE sales SET amount = row_number() OVER (ORDER BY id)", "in a subquery"),
+    ("MERGE INTO sales t USING updates u ON t.id = u.id WHEN MATCHED THEN UPDATE SET name = max(u.name)",
+     "in a subquery"),
     ("INSERT WITH SCHEMA EVOLUTION INTO sales BY NAME SELECT * FROM updates", "mergeSchema"),
     ("INSERT INTO sales TABLE updates", "BY NAME"),
     ("INSERT OR IGNORE INTO sales VALUES (1, 'a', 1.0, NULL)", "MERGE INTO"),
@@ -114,6 +118,9 @@ METHODS: list[tuple[str, Callable[[Any, inlay.Table], Any]]] = [
     ("", lambda spark, t: InlayTable.forPath(spark, t.uri).update(condition="id = 1", set={"name": "'q'"})),
     ("", lambda spark, t: InlayTable.forName(spark, "sales").delete(f.col("id") == 99)),
     ("first view", lambda spark, t: InlayTable.forName(spark, "updates")),
+    (r"update\(\{", lambda spark, t: InlayTable(spark, t.uri).updateExpr("id = 1", {"name": "'q'"})),
+    ("whenMatchedUpdate", lambda spark, t: InlayTable(spark, t.uri)
+        .merge(spark.table("updates"), "true").whenMatched("true").updateAll()),
     ("DESCRIBE HISTORY", lambda spark, t: InlayTable(spark, t.uri).history(1)),
     ("collect_garbage", lambda spark, t: InlayTable(spark, t.uri).vacuum(168)),
     ("compact", lambda spark, t: InlayTable(spark, t.uri).optimize().executeCompaction()),
@@ -169,3 +176,21 @@ def test_what_is_refused_names_the_way_and_changes_nothing(spark: Any, new_table
         if not way:
             typed(spark, table)
     assert table.refresh().scan(where="name = 'q'").to_arrow().num_rows == 1
+
+
+def test_rows_that_replace_where_does_not_select_are_refused(
+    spark: Any, new_table: NewTable
+) -> None:
+    """As the source refuses them: the next run would leave them, and add them again."""
+    table = sales(spark, new_table)
+    statement = "INSERT INTO sales REPLACE WHERE sales.id < 3 {}"
+    for query in (
+        "SELECT 7L, 'q', 1.0, NULL",
+        "SELECT CAST(NULL AS BIGINT) + 1, 'q', 1.0, NULL",  # neither TRUE nor FALSE
+        "SELECT id, name, amount, day FROM updates",  # one row of each kind
+    ):
+        with pytest.raises(SparkRuntimeException, match="REPLACE WHERE replaces"):
+            sql(spark, statement.format(query))
+    assert table.refresh().version == 2
+    sql(spark, statement.format("SELECT 2L, 'q', 1.0, NULL"))
+    assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == [2, 3, 4, 5]

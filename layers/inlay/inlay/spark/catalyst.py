@@ -169,7 +169,9 @@ def resolved(frame: DataFrame, columns: Sequence[Column]) -> list[Any]:
     plan = plan_of(frame.select(*shown))
     if kind_of(plan) == "Project":
         output = plan_of(frame).outputSet()
-        expressions = [alias.child() for alias in items(plan.projectList())]
+        # A window is computed below, and only named here.
+        aliases = [named for named in items(plan.projectList()) if kind_of(named) == "Alias"]
+        expressions = [alias.child() for alias in aliases]
         if len(expressions) == len(columns) and all(
             e.references().subsetOf(output) for e in expressions
         ):

@@ -40,6 +40,10 @@ from inlay.spark.writer import plan_write
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+_OUTSIDE = (
+    "a row of the query is not one of those that REPLACE WHERE replaces, and the next such statement would "
+    "leave it. Filter the query by the same condition, or INSERT those rows"
+)
 _NEVER = "a position of no row"
 _MODE = "spark.sql.sources.partitionOverwriteMode"
 
@@ -266,9 +270,12 @@ def _where(catalyst: Catalyst, criteria: Any) -> Column:
 def _replace_where(
     spark: Any, target: Named, rows: DataFrame, where: Column, request_id: str | None
 ) -> DmlResult:
-    """The rows that the condition selects go, those of the query come: a merge in which nothing matches."""
+    """The rows that the condition selects go, those of the query come, all of which it selects, as in the
+    source's overwrite: a merge in which nothing matches."""
     from pyspark.sql import functions as f
 
+    refused = f.raise_error(f.lit(_OUTSIDE)).cast("boolean")
+    rows = rows.alias(target.name).where(f.when(where, f.lit(True)).otherwise(refused))
     # Equal to no position of a row, and no constant: Spark would compare all rows with all for one.
     rows = rows.withColumn(_NEVER, f.lit(-1) - f.spark_partition_id())
     table = InlayTable(spark, target.location, ref=target.ref).alias(target.name).strictly()

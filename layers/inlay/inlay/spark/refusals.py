@@ -68,8 +68,12 @@ WORDS: Mapping[str, str] = {
 # Methods of Delta's `DeltaTable` and of its merges that ours have not.
 _CREATED = "inlay.create(uri, schema), or CREATE TABLE … USING inlay LOCATION …"
 _CLONED = "inlay.open(uri).refs.branch(name), with at=version for an earlier one"
+_CLAUSES = (
+    "whenMatchedUpdate(condition, set={…}), …Delete, whenNotMatchedInsert(…), of SQL or Columns"
+)
 _ONE_VERSION = "nothing: the format has one version for all of a table"
 OF_TABLES: Mapping[str, str] = {
+    "updateExpr": "update({'name': \"'a'\"}, \"id = 7\"), of SQL or Columns",
     "history": "sql(spark, 'DESCRIBE HISTORY …') or inlay.open(uri).inspect.history()",
     "detail": "inlay.open(uri) has schema, partitioning, properties and inspect.files()",
     "vacuum": WORDS["VACUUM"],
@@ -92,6 +96,13 @@ OF_TABLES: Mapping[str, str] = {
     "convertToDelta": "inlay.adopt(…)",
 }
 OF_MERGES: Mapping[str, str] = {
+    # Scala's, in which a clause's action is a method of its own.
+    "whenMatched": _CLAUSES,
+    "whenMatchedUpdateExpr": _CLAUSES,
+    "whenNotMatched": _CLAUSES,
+    "whenNotMatchedInsertExpr": _CLAUSES,
+    "whenNotMatchedBySource": _CLAUSES,
+    "whenNotMatchedBySourceUpdateExpr": _CLAUSES,
     "withSchemaEvolution": "inlay.open(uri).alter(add={…}) before the merge",
     "whenNotMatchedBySourceUpdateAll": "whenNotMatchedBySourceUpdate(set={…})",
 }
