@@ -306,7 +306,7 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
         if job.done is not None or nothing:
             return
         ctx = bound(job.uri, job.table_id)
-        loaded = load_pointer(ctx)
+        loaded = load_pointer(ctx, before=job.snapshot)
         if job.by_partition:
             commit_planned(ctx, loaded, lambda base: self._replacing(ctx, base, files))
             return
