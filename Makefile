@@ -165,21 +165,18 @@ mutants: $(READY) ## change NUMBER=20 operators of FILES="plan/scan.py …", one
 mutants-nightly: $(READY) ## the same for 150 of all rooms that decide which rows are read, kept or deleted, by today's seed
 	$(BIN)/python -m tests.mutants --number 150 --seed $$(date -u +%Y%m%d) --seconds 600 --jobs $(JOBS) $(ARGS)
 
-bench-metadata: $(READY) ## measure metadata at up to FILES="1000 … 1000000" files, against its budgets
-	$(BIN)/python benchmarks/metadata.py --files $(FILES)
+bench-metadata: $(READY) ## measure metadata at up to FILES="1000 … 1000000" files, against its budgets; WRITE=1: into docs/benchmarks
+	$(BIN)/python benchmarks/metadata.py --files $(FILES) $(if $(WRITE),--write)
 
-bench: $(READY) ## measure requests, bytes, CPU, memory; beside other libraries: PEERS=1 (docs/benchmarks)
-	$(BIN)/python benchmarks/bench.py --write $(if $(PEERS),--peers) $(BENCH)
-	$(BIN)/python benchmarks/reading.py --joined --write
-	$(BIN)/python benchmarks/contention.py --writers 4,16 --threads 0 --rounds 3 --seconds 6 --json docs/benchmarks/contention.json
-	$(BIN)/python benchmarks/metadata.py --files $(FILES) --write
-	$(BIN)/python benchmarks/surgery.py
+bench: $(READY) ## measure a small table; beside other libraries, into docs/benchmarks: PEERS=1 (half an hour; STEPS=, RESUME=1)
+	$(BIN)/python benchmarks/bench.py $(if $(PEERS),--peers --write) $(if $(RESUME),--resume) $(if $(STEPS),--steps $(STEPS))
+
+bench-day: $(READY) ## measure and price a day of the deployed functions; beside other libraries: PEERS=1
 	$(BIN)/python benchmarks/day.py --write $(if $(PEERS),--peers)
 
 bench-counts: $(READY) ## write again the counts and ratios that tests compare with
-	$(BIN)/python benchmarks/bench.py --rows 90000 --files 3 --latency-ms 0 --planning-files 2000 --counts \
-		> docs/benchmarks/counts.json
-	$(BIN)/python benchmarks/bench.py --rows 90000 --files 3 --latency-ms 0 --ratios > docs/benchmarks/cpu.json
+	$(BIN)/python benchmarks/bench.py --counts > docs/benchmarks/counts.json
+	$(BIN)/python benchmarks/bench.py --ratios > docs/benchmarks/cpu.json
 
 format: $(READY) ## format the code and sort its imports
 	$(BIN)/ruff check --select I --fix
@@ -376,5 +373,5 @@ $(EMULATORS): .ci/emulators/package-lock.json
 	@npm ci --prefix .tools/emulators --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
-.PHONY: demo up pipeline pipeline-sql simulate interleavings model soak soak-bank soak-commits mutations mutants mutants-nightly test test-wide test-all test-slow test-python test-spark test-sparks test-least costs lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
+.PHONY: demo up pipeline pipeline-sql simulate interleavings model soak soak-bank soak-commits mutations mutants mutants-nightly test test-wide test-all test-slow test-python test-spark test-sparks test-least costs lint types bench-metadata bench bench-day bench-counts format docs build deploy sam-local setup tools \
 	emulators engines engines-lock iceberg-java iceberg-java-lock examples examples-lock sparks sparks-lock sam-lock security-lock layer-lock release sbom audit security clean distclean help

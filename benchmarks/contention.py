@@ -3,8 +3,9 @@
     python benchmarks/contention.py                               # 1, 4, 8, 16 processes, 16 threads
     python benchmarks/contention.py --crowd                       # 40 processes as well
     python benchmarks/contention.py --swaps 15                    # as many swaps of a key as S3 takes
-    python benchmarks/contention.py --writers 4,8,16 --threads 0 --rounds 5 --json contention.json
-    python benchmarks/contention.py --transactions --writers 1,4,8 --rounds 3 --json transactions.json
+    python benchmarks/contention.py --busy 30                     # beside 30 processes that compute
+    python benchmarks/contention.py --writers 16 --threads 0 --rounds 3 --peers    # and other libraries
+    python benchmarks/contention.py --transactions --writers 1,4,8 --rounds 3
 
 The embedded S3 answers after 20 ms. Each writer appends one row after another for some seconds, in a
 process that was started for this measurement. The loops it is held to use the same client and as many
@@ -20,7 +21,9 @@ waits are what transactions cost others.
 
 Requests are counted at the server. Each round measures all loops one after the other, on tables of its own;
 with several rounds the medians of the ratios within a round are printed as well. Writers and server share
-this machine's cores: a round during which they are busy with something else says little.
+this machine's cores: a round during which they are busy with something else says little. With `--peers`
+the libraries whose tables many processes may append to by S3's conditions alone do so, too, as they do by
+default.
 """
 
 from __future__ import annotations
@@ -30,11 +33,13 @@ import json
 import multiprocessing
 import os
 import statistics
+import subprocess
+import sys
 import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -46,6 +51,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import inlay
+from bench import HERE, peers_python
 from inlay.engine import Got
 from inlay.errors import InlayError
 from inlay.format import keys
@@ -61,6 +67,8 @@ LATENCY_MS = 20.0
 # A pointer is about this long on the wire.
 BODY = os.urandom(2_000)
 ROW = pa.table({"id": pa.array([1], pa.int64())})
+# libraries.WRITERS
+PEERS = ("deltalake", "lance")
 # Writers start together, once the slowest has imported everything.
 START_SECONDS = 120.0
 
@@ -238,6 +246,42 @@ def in_threads(name: str, writers: int, seconds: float, *, together: bool) -> Me
     return total
 
 
+def of_peer(aws: AwsProcess, library: str, number: int, writers: int, seconds: float) -> Measured:
+    """Another library's processes, each of which appends to one table."""
+    name = f"{library}-{number}"
+    command: list[str | Path] = [peers_python(), HERE / "libraries.py", "--writers", library]
+    place = [aws.env()["AWS_ENDPOINT_URL"], f"s3://{BUCKET}/{name}"]
+    process = subprocess.Popen(
+        [*command, *place, str(writers), str(seconds)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process:
+        process.stdout.readline()  # they begin
+        counted(aws)
+        text = process.stdout.readline()
+        requests = counted(aws)
+    if process.returncode:
+        raise SystemExit(f"{library} failed")
+    total = Measured(requests=requests)
+    for took, failed, cpu, lasted in json.loads(text):
+        total.add(Measured(lasted, took, len(took), failed, cpu))
+    return total
+
+
+@contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """Beside processes that only compute."""
+    computing = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)
+    ]
+    try:
+        yield
+    finally:
+        for process in computing:
+            process.kill()
+            process.wait()
+
+
 @contextmanager
 def server(latency_ms: float, swaps: float) -> Iterator[AwsProcess]:
     from inlay.local.s3server import AwsProcess  # slow to import: only here, not in each writer
@@ -312,6 +356,7 @@ def figures_of(writers: int, found: Mapping[str, Measured]) -> list[dict[str, An
             "commits_per_second": each.rate,
             "median": each.at(0.5),
             "slowest": each.at(1),
+            "failed": each.failed,
             "requests_each": each.requests_each,
             "cpu_ms_each": each.cpu_ms_each,
             "requests": dict(each.requests),
@@ -320,7 +365,9 @@ def figures_of(writers: int, found: Mapping[str, Measured]) -> list[dict[str, An
     ]
 
 
-def measure(aws: AwsProcess, count: int, number: int, seconds: float) -> dict[str, Measured]:
+def measure(
+    aws: AwsProcess, count: int, number: int, seconds: float, peers: Sequence[str] = ()
+) -> dict[str, Measured]:
     found: dict[str, Measured] = {}
     for kind in KINDS:
         name = f"{kind}-{count}-{number}"
@@ -330,6 +377,9 @@ def measure(aws: AwsProcess, count: int, number: int, seconds: float) -> dict[st
         found[kind].requests = counted(aws)
         line(f"{count} processes, {kind}", found[kind], found["bare"])
     check(f"append-{count}-{number}", found["append"])
+    for library in peers:
+        found[library] = of_peer(aws, library, number, count, seconds)
+        line(f"{count} processes, {library}", found[library], found["bare"])
     return found
 
 
@@ -345,19 +395,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="of all loops, for medians of ratios")
     parser.add_argument("--latency-ms", type=float, default=LATENCY_MS, help="of each request")
     parser.add_argument("--swaps", type=float, default=0.0, help="of a key a second; S3: 15")
-    parser.add_argument("--json", type=Path, help="write every figure to this file")
+    parser.add_argument("--busy", type=int, default=0, help="processes that compute beside it")
+    parser.add_argument("--peers", action="store_true", help="other libraries as well")
+    parser.add_argument("--json", action="store_true", help="print every figure, on the last line")
     options = parser.parse_args()
     counts = [int(n) for n in options.writers.split(",") if n] + [40] * options.crowd
 
     print(f"{options.latency_ms:.0f} ms a request, {options.seconds:.0f} s each; times in seconds")
     print(f"{HEADINGS[0]:<26} {HEADINGS[1]:>9}", *(f"{h:>8}" for h in HEADINGS[2:]), " ratio")
     figures: list[dict[str, Any]] = []
-    with server(options.latency_ms, options.swaps) as aws:
+    peers = PEERS if options.peers else ()
+    with server(options.latency_ms, options.swaps) as aws, busy(options.busy):
         for count in counts if options.transactions else ():
             for number in range(options.rounds):
                 figures += figures_of(count, transactions(aws, count, number, options.seconds))
         for count in () if options.transactions else counts:
-            rounds = [measure(aws, count, n, options.seconds) for n in range(options.rounds)]
+            rounds = [measure(aws, count, n, options.seconds, peers) for n in range(options.rounds)]
             for found in rounds:
                 figures += figures_of(count, found)
             for baseline in ("bare", "archiving"):
@@ -384,7 +437,7 @@ def main() -> None:
                 line(f"{options.threads} threads, {how}", found_here, measured[False])
                 check(name, found_here)
     if options.json:
-        options.json.write_text(json.dumps(figures, indent=2))
+        print(json.dumps({"rows": figures}))
 
 
 if __name__ == "__main__":

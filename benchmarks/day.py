@@ -58,8 +58,8 @@ from inlay.functions import observe
 from inlay.local.stack import environment
 from inlay.storage.base import Written
 from inlay.storage.s3 import S3Store
+from libraries import DayCount, DayPlan, day_of_library, half_means
 from page import keep
-from peers import DayCount, DayPlan, day_of_library, half_means
 
 ROOT = Path(__file__).parents[1]
 UNITS = ROOT / "layers" / "inlay" / "inlay" / "cli" / "assets" / "units.json"
@@ -205,7 +205,7 @@ def measure_functions(server: CountingServer, plan: DayPlan) -> dict[str, Unit]:
 
 
 class Ours:
-    """Inlay's side of `peers.day_of_library`."""
+    """Inlay's side of `libraries.day_of_library`."""
 
     def __init__(self) -> None:
         self.uri = f"s3://{BUCKET}/tables/calls"
@@ -229,7 +229,7 @@ def measure_libraries(
     for name in LIBRARIES if peers else ():
         done = subprocess.run(
             [
-                *(peers_python(), Path(__file__).with_name("peers.py"), "--day", name),
+                *(peers_python(), Path(__file__).with_name("libraries.py"), "--day", name),
                 *(server.endpoint, json.dumps(asdict(plan))),
             ],
             capture_output=True,

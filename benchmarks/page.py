@@ -13,39 +13,97 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import goals
+
 PLACE = Path(__file__).parents[1] / "docs" / "benchmarks"
 PAGE = PLACE / "index.md"
 TABLES = "tables.json"
+RESULTS = "results.json"
 HEAD = """# Measurements
 
-Made by `benchmarks/page.py` from the figures that the benchmarks store beside this page; `make bench
-PEERS=1` measures again. Those of Spark and of edited row groups are printed only: they were copied by
-hand from a run (`recorded.json`). Requests and bytes are exact; CPU and wall time are of one machine, and
-good for ratios within a table. What follows for a bill is in [cost](../COST.md)."""
-QUERIES = """Each cell: cold, opening the table included: requests / MB / waves (the longest chain of
-requests that the server saw); then seconds of CPU / wall of the same query again on the open table.
-Where decoding is all there is to do, decoders other than Arrow's take less CPU. A row of 16 columns is in
-16 places of a file: a lookup sends a request for those far apart. What each row of ours waits for, and
-where its limit is: [reading](reading.md)."""
+Made by `benchmarks/page.py` from the figures that the benchmarks store beside this page. `make bench
+PEERS=1` measures again the tables up to that of [reading](#what-reading-waits-for); the others name their
+commands. Those of Spark, of erasing many and of soaks are printed only: they were copied by hand from a run
+(`recorded.json`). Requests and bytes are exact; CPU and wall time are of one machine, and good for ratios
+within a table. What follows for a bill is in [cost](../COST.md)."""
+GOALS = """Each cell: requests / MB both ways / waves; seconds of CPU / wall, opening the table included;
+then the same again on the open table, where that makes sense. Waves are the longest chain of requests
+that the server saw, each begun after the one before was answered. Whether a goal is reached is computed
+from the figures. Libraries have what `pip` installs and their own defaults; pyarrow, Polars and DuckDB
+read plain files by pyarrow. What a library cannot do is left out."""
+QUERIES = """Each cell: cold, opening the table included: requests / MB / waves; seconds of CPU / wall;
+then of the same query again on the open table. A row of 16 columns is in 16 places of a file: a lookup
+sends a request for those far apart."""
 SHAPES = """Each cell: requests / MB both ways / waves; seconds of CPU / wall, opening the table included.
-A fresh process is measured from its start to its end. "Delete of one key in 60": delta-rs and Lance by a
-merge. Of 5,000 columns the tables are created with their rows; pyarrow, Polars and DuckDB write plain files
-with pyarrow, which is what a write is held to. Orphans were put beside the table's files, and go without
-a grace; ours come with a commit, whose steps [reading](reading.md) lists.
+A fresh process is measured from its start to its end, the least wall of three. "Delete of one key in 60":
+delta-rs and Lance by a merge. Of 5,000 columns the tables are created with their rows; pyarrow, Polars
+and DuckDB write plain files with pyarrow, which is what a write is held to. Orphans were put beside the
+table's files, and go without a grace; ours come with a commit. "Removed for good" is, of ten rows by
+their id in a file of 50 columns: Inlay by surgery, expiry and garbage collection; delta-rs by delete and
+vacuum; Lance by delete, compaction and cleanup; pyarrow by writing the object again; pyiceberg by delete,
+which leaves the old file."""
+WRITERS = """Processes that append row after row at 20 ms a request, beside a bare loop of GET, PUT and
+PUT If-Match in the same round; medians of the rounds, and of the ratios within a round. A server of 15
+swaps refuses others of the same key meanwhile, as S3 does; load 30 is as many processes that compute.
+delta-rs and Lance append as they do by default, and give up after some tries."""
+READING = """`parquet.read.ranges.Network`: a first byte comes after 20 ms, 32 requests are waited for
+side by side, one connection brings 90 MB/s and all of them 200, and for each request Python computes .3
+ms, one after the other. So where a connection is free for each range, those are one request that are
+{near_kb} KB apart or less: what is between them takes one connection as long as Python another request. A
+request that waits for a connection takes as long as {gap_kb} KB: where there are more ranges than
+connections, the nearest are joined over gaps up to that. By S3's price fewer requests would be better
+still, up to 24 ms of a function of 1 GB for a GET; where bytes leave the region a GET costs as much as 4
+KB. Measured at three latencies and 90 MB/s of each connection."""
+ARROW = """The same files from memory, in one thread, pages checked: CPU s, least of three."""
+FRESH = """CPU from the interpreter's start to the answer, and modules: least of the runs. Keys in
+variables, as here and in Lambda, need no botocore session and no client (`storage/s3_environment.py`); a
+profile, or a role of the machine, does, which is the difference to the line of botocore. The rest is
+urllib3 and this library's own modules; what counts imports neither Arrow nor numpy."""
+SURGERY = """CPU of surgery of one of 20 row groups of a file of 256 MiB, to decoding, filtering and
+encoding that group by pyarrow: least of four turns of each, in memory. What is above 1 is the footer and
+the page index, which grow with the column chunks of the file, 25 µs each in Python, decoded, moved,
+encoded and checked; and that texts of dictionaries are measured before they are decoded, since a file may
+hold more of them than memory does."""
+PLANNING = """Each cell: requests / MB / waves; seconds of CPU / wall, opening the table included. Of
+entries of files that do not exist: Inlay's with statistics of eight columns by its own commits,
+delta-rs's the same in one commit and its checkpoint, pyiceberg's of whole numbers in one commit, Lance's
+without."""
+GARBAGE = """5,000 orphans and two expired archives take 20 requests. By arithmetic 12 of them are 6 pages
+of the listing and 6 deletes, of 1,000 keys each; none of the others can go without a promise that goes
+with it:
 
-`--columns`, `--tiny`, `--orphans` and `--rows` make it smaller."""
-CONTENTION = """Processes that append row after row at 20 ms a request, beside a bare loop of GET, PUT and
-PUT If-Match in the same round; medians of the rounds, and of the ratios within a round.
-`benchmarks/backoff.py` computes what rules of waiting would do with more writers than there are cores for;
-this is what they did. On a server that takes 15 swaps of a key a second and refuses others meanwhile, as S3
-does (`--swaps 15`), two rounds: 16 writers 12.1 commits a second, .89 and .92 of the loop, with .40 of its
-requests, 43 ms of CPU a commit for its 35, the slowest after 6.1 s.
+{requests}
 
-`python benchmarks/contention.py --writers 4,16 --threads 0 --rounds 3 --seconds 6`"""
+The goal of 14 would be without history, uploads, the last archive and the look, of which
+[FORMAT.md](../FORMAT.md), section 11, requires the last two. Without history it is 18: one delete and one
+version less. `inlay.open`, and a handle that moves on to what was committed, read the pointer once more.
+`tests/maintenance/test_garbage.py` holds each of them."""
+GARBAGE_ROWS = (
+    ("1", "the pointer", "nobody knows what is needed"),
+    ("2", "a version for each that is retained", "what it alone needs is deleted"),
+    ("1", "uploads that never ended", "they stay for ever, and are paid for"),
+    (
+        "2",
+        "the boundary: the archive of its base, as of every commit, and the swap",
+        "a writer in progress commits an orphan that is being deleted",
+    ),
+    (
+        "1",
+        "the archive of the boundary's own version",
+        "a pointer put back by one version forgets the boundary, and nobody notices",
+    ),
+    (
+        "1",
+        "a look at the pointer, right before the deletes",
+        "so does one that was put back meanwhile; a new table at this place loses archives",
+    ),
+)
+COMPACTION = "As the libraries' defaults have it."
+LIMITS = "What bounds the rows above that read."
 METADATA = """Entries with statistics of ten columns, through the real planner and commit: requests / KB
 up / KB down / ms of CPU, means of many commits, segments that roll included.
 
-`python benchmarks/metadata.py` (`make bench-metadata` checks the budgets)"""
+`python benchmarks/metadata.py` (`make bench-metadata WRITE=1`; budgets are checked)"""
 
 # Title: the name under which a benchmark keeps its tables, and what has to be said of them.
 COSTS = {
@@ -100,110 +158,105 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
-def by_name(cases: Sequence[Mapping[str, Any]], section: str, library: str) -> dict[str, Any]:
-    return {c["name"]: c for c in cases if (c["section"], c["library"]) == (section, library)}
-
-
-def queries(cases: Sequence[Mapping[str, Any]]) -> list[str]:
-    libraries = list(dict.fromkeys(c["library"] for c in cases if c["section"] == "Queries"))
-    found = {library: by_name(cases, "Queries", library) for library in libraries}
+def side_by_side(cases: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A row for each case, a column for each library."""
+    libraries = list(dict.fromkeys(case["library"] for case in cases))
     rows = []
-    for name in found["inlay"]:
-        cells = [name]
-        for library in libraries:
-            case = found[library].get(name)
-            cells.append("" if case is None else _query(case))
-        if any(cells[2:]):
-            rows.append(cells)
+    for name in dict.fromkeys(case["name"] for case in cases):
+        cells = {c["library"]: goals.cell(c) for c in cases if c["name"] == name}
+        rows.append([name, *(cells.get(library, "") for library in libraries)])
     return table(["", *libraries], rows)
 
 
-def _query(case: Mapping[str, Any]) -> str:
-    cold, warm = case["first"], case["again"]
-    return (
-        f"{cold['requests']} / {cold['bytes_down'] / 1e6:.1f} / {cold['depth']}; "
-        f"{warm['cpu_s']:.2f} / {warm['wall_s']:.2f}"
-    )
-
-
-def shapes(cases: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What each library was asked besides the queries, once."""
-    of = [c for c in cases if c["section"] == "Other shapes"]
-    libraries = list(dict.fromkeys(c["library"] for c in of))
-    rows = []
-    for name in dict.fromkeys(c["name"] for c in of):
-        found = {c["library"]: c["first"] for c in of if c["name"] == name}
-        rows.append([name, *(_shape(found[each]) if each in found else "" for each in libraries)])
-    return table(["", *libraries], rows)
-
-
-def _shape(m: Mapping[str, Any]) -> str:
-    moved = (m["bytes_up"] + m["bytes_down"]) / 1e6
-    return f"{m['requests']:,} / {moved:.2f} / {m['depth']}; {m['cpu_s']:.2f} / {m['wall_s']:.2f}"
-
-
-def operations(cases: Sequence[Mapping[str, Any]]) -> list[str]:
+def operations(cases: Iterable[Mapping[str, Any]]) -> list[str]:
     """Ours that change something or maintain it."""
     rows = []
     for case in cases:
-        if case["library"] == "inlay" and case["section"] in ("Writes", "Deletes", "Maintenance"):
-            m = case["first"]
-            megabytes = (m["bytes_up"] + m["bytes_down"]) / 1e6
-            rows.append(
-                [
-                    f"{case['section'].lower()}: {case['name']}",
-                    *(str(m["requests"]), f"{megabytes:.2f}", str(m["depth"])),
-                    *(f"{m['cpu_s']:.2f}", f"{m['wall_s']:.2f}", f"{m['peak_mb']:.0f}"),
-                ]
-            )
-    head = ["", "requests", "MB", "longest chain of requests", "CPU s", "wall s", "peak MB"]
-    return table(head, rows)
+        m = case["first"]
+        cells = [str(m["requests"]), f"{goals.megabytes(m):.2f}", str(m["depth"])]
+        seconds = [f"{m['cpu_s']:.2f}", f"{m['wall_s']:.2f}"]
+        rows.append([case["name"], *cells, *seconds, f"{m['peak_mb']:.0f}"])
+    return table(["", "requests", "MB", "waves", "CPU s", "wall s", "peak MB"], rows)
 
 
-def compactions(cases: Sequence[Mapping[str, Any]], section: str) -> list[str]:
+def compactions(cases: Iterable[Mapping[str, Any]]) -> list[str]:
     rows = []
     for case in cases:
-        if (case["section"], case["name"]) == (section, "compact"):
-            m = case["first"]
-            rows.append(
-                [
-                    *(case["library"], str(m["requests"]), f"{m['bytes_down'] / 1e6:.1f}"),
-                    *(f"{m['bytes_up'] / 1e6:.1f}", str(m["rows"])),
-                    *(f"{m['cpu_s']:.2f}", f"{m['wall_s']:.2f}"),
-                ]
-            )
+        m = case["first"]
+        megabytes = [f"{m[way] / 1e6:.1f}" for way in ("bytes_down", "bytes_up")]
+        seconds = [f"{m['cpu_s']:.2f}", f"{m['wall_s']:.2f}"]
+        rows.append([case["library"], str(m["requests"]), *megabytes, str(m["rows"]), *seconds])
     head = ["", "requests", "MB down", "MB up", "files afterwards", "CPU s", "wall s"]
     return table(head, rows)
 
 
-def contention(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The append, and its ratio to the bare loop of the same round."""
+def writers(figures: goals.Figures) -> list[str]:
+    """What each did, and its rate to that of the bare loop of the same round."""
     rows = []
-    for count in dict.fromkeys(row["writers"] for row in found):
-        pairs = list(
-            zip(
-                *([r for r in found if (r["writers"], r["loop"]) == (count, loop)]
-                  for loop in ("append", "bare")),
-                strict=True,
-            )
-        )  # fmt: skip
-        cells = [str(count)]
-        for name in ("commits_per_second", "requests_each", "cpu_ms_each", "slowest"):
-            cells.append(f"{statistics.median(a[name] for a, _ in pairs):.1f}")
-            cells.append(f"{statistics.median(a[name] / b[name] for a, b in pairs):.2f}")
-        rows.append(cells)
-    head = [
-        "writers",
-        "commits a second",
-        "ratio",
-        "requests a commit",
-        "ratio",
-        "CPU ms a commit",
-        "ratio",
-        "slowest, s",
-        "ratio",
+    ways = {"4": "4", "16": "16", "16-swaps": "16, 15 swaps a second", "16-load": "16, load 30"}
+    for how, name in ways.items():
+        loops = figures.writers(how)
+        for loop, rounds in loops.items():
+            rows.append([name, *_writers(loop, rounds, loops["bare"])])
+    head = ["writers", "", "commits a second", "to the bare loop", "requests a commit"]
+    return table([*head, "CPU ms a commit", "slowest, s", "gave up"], rows)
+
+
+def _writers(
+    loop: str, rounds: Sequence[Mapping[str, Any]], bare: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    cells = [
+        f"{statistics.median(row[name] for row in rounds):.1f}"
+        for name in ("commits_per_second", "requests_each", "cpu_ms_each", "slowest")
     ]
-    return table(head, rows)
+    cells.insert(1, f"{goals.rate_ratio(rounds, bare):.2f}")
+    failed = str(sum(row["failed"] for row in rounds))
+    return ["inlay" if loop == "append" else loop, *cells, failed]
+
+
+def edited(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    head = [
+        "columns",
+        "row group, MiB",
+        "requests",
+        "MB down",
+        "MB up",
+        "CPU s",
+        "pyarrow alone",
+        "",
+    ]
+    cells = [
+        [
+            *(str(row["columns"]), f"{row['group_mib']:.1f}", str(row["requests"])),
+            *(f"{row[way] / 1e6:.1f}" for way in ("down", "up")),
+            *(f"{row['cpu_s']:.3f}", f"{row['alone_s']:.3f}", f"{row['ratio']:.2f}"),
+        ]
+        for row in rows
+    ]
+    return table(head, cells)
+
+
+def reading(found: Mapping[str, Any]) -> list[str]:
+    """What Arrow's decoder and a fresh process take alone, and how far apart ranges may be."""
+    arrow = [[name, f"{seconds:.2f}"] for name, seconds in found["arrow"].items()]
+    starts = [[n, f"{cpu:.2f}", str(modules)] for n, (cpu, modules) in found["starts"].items()]
+    after = ["answered after, ms"]
+    asked = ["requests", "MB", "wall, s"]
+    joined = [[f"{cell:g}" for cell in row] for row in found["joined"]]
+    near = [[f"{cell:g}" for cell in row] for row in found["near"]]
+    return [
+        *("### Arrow's decoder alone", "", ARROW, "", *table(["", "CPU s"], arrow), ""),
+        *("### A fresh process", "", FRESH, "", *table(["", "CPU s", "modules"], starts), ""),
+        *("### How far apart ranges may be", "", READING.format_map(found), ""),
+        *("The ten rows with the highest price, by what latency ranges are joined for:", ""),
+        *table([*after, "joined for, ms", "gap, KB", *asked], joined),
+        "",
+        *(
+            "A row by its key, of 60,000 rows and 16 columns in a file, by how near is one request:",
+            "",
+        ),
+        *table([*after, "near, KB", *asked], near),
+    ]
 
 
 def metadata(found: Mapping[str, Any]) -> list[str]:
@@ -245,38 +298,72 @@ def recorded(found: Sequence[Mapping[str, Any]]) -> list[str]:
     return parts
 
 
+def circumstances(steps: Mapping[str, Mapping[str, Any]]) -> str:
+    """What these steps ran on, and their command."""
+    scales = [step["scale"] for step in steps.values()]
+    loads = [step["load"] for step in steps.values()]
+    days = sorted({step["began"][:10] for step in steps.values()})
+    machines = ", ".join(dict.fromkeys(step["machine"] for step in steps.values()))
+    rows = scales[0]
+    names = dict.fromkeys(name.split("/")[0] for name in steps)
+    return (
+        f"TPC-H lineitem, {rows['rows']:,} rows in {rows['files']} files; each request answered after "
+        f"{rows['latency_ms']:g} ms; {machines}, load {min(loads):.1f} to {max(loads):.1f} when steps "
+        f"began, {' to '.join(dict.fromkeys((days[0], days[-1])))}: "
+        f"`python benchmarks/bench.py --peers --write --steps {' '.join(names)}`"
+    )
+
+
+def measured(results: goals.Stored) -> list[str]:
+    """The sections of what `bench.py` measures; those that it has not are left out."""
+    figures = goals.Figures(results)
+
+    def steps(*parts: str) -> dict[str, Mapping[str, Any]]:
+        return {n: step for n, step in results.items() if n.split("/")[0] in parts}
+
+    def section(title: str, text: str, lines: Callable[[], list[str]], *parts: str) -> list[str]:
+        ran = steps(*parts)
+        return [f"## {title}", "", text, "", circumstances(ran), "", *lines(), ""] if ran else []
+
+    def cases(part: str) -> list[Mapping[str, Any]]:
+        return list(figures.cases(part))
+
+    head = ["", "goal", "reached", "Inlay", "beside it"]
+    every = ("queries", "shapes", "planning", "writers", "surgery")
+    return [
+        *section("Goals", GOALS, lambda: table(head, goals.rows(figures)), *every),
+        *([*goals.limits(figures), ""] if steps(*every) else []),
+        *section("Queries", QUERIES, lambda: side_by_side(cases("queries")), "queries"),
+        *section("Other shapes", SHAPES, lambda: side_by_side(cases("shapes")), "shapes"),
+        *section("Planning", PLANNING, lambda: side_by_side(cases("planning")), "planning"),
+        *section("Many writers", WRITERS, lambda: writers(figures), "writers"),
+        *section(
+            *("Row groups edited", SURGERY, lambda: edited(results["surgery"]["rows"]), "surgery")
+        ),
+        *section(
+            *("Compaction of one large file and 20 small ones", COMPACTION),
+            *(lambda: compactions(cases("compaction")), "compaction"),
+        ),
+        *section(
+            "Operations",
+            "On the same table.",
+            lambda: operations(cases("operations")),
+            "operations",
+        ),
+        *section("What reading waits for", LIMITS, lambda: reading(results["reading"]), "reading"),
+    ]
+
+
 def page(read: Callable[[str], Any]) -> str:
     """`read` gives what is stored under a name."""
-    results = read("results.json")
-    cases = results["cases"]
-    compaction = next(c["section"] for c in cases if c["section"].startswith("Compaction"))
-    parts = [HEAD, ""]
+    parts = [HEAD, "", *measured(read(RESULTS))]
+    requests = "\n".join(table(["requests", "what for", "without it"], GARBAGE_ROWS))
+    parts += ["## What garbage collection asks for", "", GARBAGE.format(requests=requests), ""]
     for title, (name, about) in COSTS.items():
         parts += [f"## {title}", "", about, "", *read(TABLES)[name], ""]
-    parts += ["## Queries", "", f"{results['about']} {QUERIES}", ""]
-    parts += [f"`{results['command']}`", "", *queries(cases), "", "![ratios](ratios.svg)", ""]
-    parts += [
-        "## Other shapes",
-        "",
-        SHAPES,
-        "",
-        *_command(results["shapes"]),
-        "",
-        *shapes(cases),
-        "",
-    ]
-    parts += ["## Operations", "", "On the same table.", "", *operations(cases), ""]
-    parts += [f"## {compaction}", "", *compactions(cases, compaction), ""]
-    parts += ["## Many writers", "", CONTENTION, "", *contention(read("contention.json")), ""]
     parts += ["## Metadata, by the number of files", "", METADATA, ""]
     parts += [*metadata(read("metadata.json")), "", *recorded(read("recorded.json"))]
     return "\n".join(parts)
-
-
-def _command(text: str) -> list[str]:
-    """A command and what it ran on."""
-    command, _, about = text.partition(": ")
-    return [about, "", f"`{command}`"]
 
 
 def stored(name: str) -> Any:
@@ -288,6 +375,17 @@ def keep(name: str, text: str) -> None:
     kept = {**stored(TABLES), name: text.split("\n")}
     (PLACE / TABLES).write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", "utf-8")
     PAGE.write_text(page(stored), "utf-8")
+
+
+def keep_results(results: goals.Stored) -> None:
+    """Store what `bench.py` measured, and make the page with it."""
+    (PLACE / RESULTS).write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+    main()
+
+
+def figures(case: Mapping[str, Any]) -> str:
+    """One case, in a line."""
+    return f"{case['name']}: {goals.cell(case)}"
 
 
 def main() -> None:

@@ -1,13 +1,17 @@
-"""Tables of unusual shape, a fresh process, and what is left behind: the same for every library.
+"""What is measured of a library: the same questions and tables for each (`libraries.py`).
 
-    python benchmarks/bench.py --shapes                                # Inlay alone
-    python benchmarks/bench.py --shapes --peers                        # beside other libraries
-    python benchmarks/bench.py --shapes --columns 500 --tiny 100 --orphans 1100 --rows 90000   # small
+    queries     of lineitem in 20 files: each of a table just opened, and once more
+    shapes      a fresh process, small and tiny files, thousands of columns, many keys deleted and counted
+                under, objects that nothing needs, one person's rows removed for good
+    compaction  of one large file and 20 small ones
+    planning    of entries of files that do not exist
+    operations  what Inlay's own verbs ask for
 
-What `bench.py` and `peers.py` share, so it imports no library: thousands of columns, files of one row,
-files of 60,000 rows, many keys deleted and counted under, objects that nothing needs, and processes that
-answer one question from their start. Tables are filled without latency; nothing of that is measured.
-Requests, bytes and waves are the server's; CPU and wall those of this process, or of the fresh one.
+Tables are filled without latency, and nothing of that is measured. Requests and bytes are the server's. So
+are waves, the longest chain of requests each of which began after the one before was answered; what only
+reads is asked once more with answers after `WAVES_MS`, for at 20 ms a busy client's own computing makes
+chains of requests that do not wait for each other. CPU and wall are those of this process, or of a fresh
+one.
 """
 
 from __future__ import annotations
@@ -15,363 +19,339 @@ from __future__ import annotations
 import sys
 import time
 import traceback
-import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from counting_server import CountingServer, Measured
+from data import (
+    FILES,
+    KEY,
+    TWO,
+    WIDE_ROWS,
+    Asked,
+    events,
+    lineitem,
+    parts,
+    tiny_rows,
+    uneven,
+    wide_rows,
+)
 
-SECTION = "Other shapes"
-KEY = ["l_orderkey", "l_linenumber"]
-WIDE_ROWS = 1_000
+if TYPE_CHECKING:
+    from libraries import Library
+
 FEW = 10
 # Of smaller files: rows, files.
 SMALL_ROWS, SMALL_FILES = 120_000, 2
 KEYS_EVERY = 60
+# Of the table from which one person is removed: columns, and the rows that a person has.
+EVENT_COLUMNS, PERSON_ROWS = 50, 10
+WAVES_MS = 100.0
+# Longer chains are not measured again: latency is all that makes them.
+LONG = 100
 
-Act = Callable[[], Any]
-# What a library answers: columns, condition, limit, order.
-Ask = Callable[[tuple[list[str] | None, str | None, int | None, str | None]], int]
-# Writes each piece as a file of a table of this name, and gives what opens it.
-By = Callable[[Sequence[pa.Table], str, str], Callable[[], Ask]]
+PLANNED_ROWS = 10_000
+PLANNED = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("customer", pa.int64()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("amount", pa.decimal128(12, 2)),
+        ("status", pa.string()),
+        ("country", pa.string()),
+        ("quantity", pa.int32()),
+        ("note", pa.string()),
+    ]
+)
+
+
+def bounds(file: int) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
+    """Of a planned file's columns: the lowest and highest values, and the number of nulls."""
+    first = file * PLANNED_ROWS
+    low = {"id": first, "customer": 0, "amount": 0, "status": "closed", "country": "DE"}
+    high = {"id": first + PLANNED_ROWS - 1, "customer": 4_999, "amount": 999.99, "status": "open"}
+    more = {"quantity": 0, "note": "note 00000000"}, {"quantity": 49, "note": "note ffffffff"}
+    at = {"at": "2026-01-01T00:00:00Z"}, {"at": "2026-01-01T02:46:39Z"}
+    return (
+        {**low, **more[0], **at[0]},
+        {**high, "country": "PL", **more[1], **at[1]},
+        dict.fromkeys(PLANNED.names, 0),
+    )
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of each; `latency_ms` None: nothing."""
+    """How much of each."""
 
-    latency_ms: float | None = None
+    rows: int = 6_001_215
+    files: int = FILES
+    latency_ms: float = 20.0
     columns: int = 5_000
     tiny: int = 1_000
     orphans: int = 5_000
-
-
-def wide_rows(columns: int) -> pa.Table:
-    """A key, then integers, doubles, texts and booleans in turn."""
-    dice = np.random.default_rng(1)
-    made: dict[str, pa.Array] = {"id": pa.array(np.arange(WIDE_ROWS))}
-    kinds: tuple[Callable[[], pa.Array], ...] = (
-        lambda: pa.array(dice.integers(0, 1_000, WIDE_ROWS)),
-        lambda: pa.array(dice.random(WIDE_ROWS)),
-        lambda: pa.array([f"s{n}" for n in dice.integers(0, 100, WIDE_ROWS)]),
-        lambda: pa.array(dice.integers(0, 2, WIDE_ROWS).astype(bool)),
-    )
-    for n in range(columns - 1):
-        made[f"c{n}"] = kinds[n % len(kinds)]()
-    return pa.table(made)
-
-
-def tiny_rows(files: int) -> list[pa.Table]:
-    schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("value", pa.float64())])
-    return [
-        pa.table({"id": [n], "name": [f"n{n}"], "value": [n / 2]}, schema=schema)
-        for n in range(files)
-    ]
-
-
-# -- how the others are reached -------------------------------------------------------------------
-
-
-def polars_options(endpoint: str) -> dict[str, str]:
-    return {
-        "aws_endpoint_url": endpoint,
-        "aws_access_key_id": "bench",
-        "aws_secret_access_key": "bench",
-        "aws_region": "us-east-1",
-        "aws_allow_http": "true",
-    }
-
-
-def delta_options(endpoint: str) -> dict[str, str]:
-    return {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "bench",
-        "AWS_SECRET_ACCESS_KEY": "bench",
-        "AWS_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-        "conditional_put": "etag",
-    }
-
-
-def lance_options(endpoint: str) -> dict[str, str]:
-    return {
-        "aws_endpoint": endpoint,
-        "aws_access_key_id": "bench",
-        "aws_secret_access_key": "bench",
-        "aws_region": "us-east-1",
-        "allow_http": "true",
-    }
-
-
-def duckdb_statements(endpoint: str) -> list[str]:
-    settings = {
-        "s3_endpoint": f"'{endpoint.removeprefix('http://')}'",
-        "s3_access_key_id": "'bench'",
-        "s3_secret_access_key": "'bench'",
-        "s3_region": "'us-east-1'",
-        "s3_url_style": "'path'",
-        "s3_use_ssl": "false",
-    }
-    return ["LOAD httpfs", *(f"SET {name}={value}" for name, value in settings.items())]
-
-
-def duckdb_connection(endpoint: str) -> Any:
-    import duckdb
-
-    found = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-    try:
-        import duckdb_extension_httpfs  # noqa: F401 - brings the extension
-        from duckdb_extensions import import_extension
-
-        import_extension("httpfs")
-    except ImportError:
-        pass
-    for statement in duckdb_statements(endpoint):
-        found.execute(statement)
-    return found
-
-
-def fresh_programs(library: str, endpoint: str, key: int) -> tuple[str, str] | None:
-    """Programs that count a table, and read a row by its key: nothing else is imported."""
-    where = f"l_orderkey = {key}"
-    programs = {
-        "inlay": (
-            "import inlay; t = inlay.open('s3://bench/lineitem'); ",
-            "t.count()",
-            f"t.scan(where='{where}').to_arrow()",
-        ),
-        "pyarrow": (
-            "import pyarrow.dataset as ds; from pyarrow.fs import S3FileSystem; "
-            f"fs = S3FileSystem(endpoint_override='{endpoint}', access_key='bench', "
-            "secret_key='bench', region='us-east-1'); "
-            "t = ds.dataset('bench/pyarrow', filesystem=fs, format='parquet'); ",
-            "t.count_rows()",
-            f"t.to_table(filter=ds.field('l_orderkey') == {key})",
-        ),
-        "polars": (
-            "import polars as pl; t = pl.scan_parquet('s3://bench/polars/*.parquet', "
-            f"storage_options={polars_options(endpoint)}); ",
-            "t.select(pl.len()).collect()",
-            f"t.filter(pl.col('l_orderkey') == {key}).collect()",
-        ),
-        "duckdb": (
-            "import duckdb; t = duckdb.connect(config={'allow_unsigned_extensions': 'true'}); "
-            f"[t.execute(s) for s in {duckdb_statements(endpoint)}]; ",
-            "t.execute(\"SELECT count(*) FROM 's3://bench/duckdb/*.parquet'\").fetchall()",
-            f"t.execute(\"SELECT * FROM 's3://bench/duckdb/*.parquet' WHERE {where}\").fetchall()",
-        ),
-        "deltalake": (
-            "from deltalake import DeltaTable, QueryBuilder; "
-            f"t = DeltaTable('s3://bench/delta', storage_options={delta_options(endpoint)}); "
-            "q = QueryBuilder().register('t', t); ",
-            "list(q.execute('SELECT count(*) FROM t'))",
-            f"list(q.execute('SELECT * FROM t WHERE {where}'))",
-        ),
-        "lance": (
-            "import lance; "
-            f"t = lance.dataset('s3://bench/lance', storage_options={lance_options(endpoint)}); ",
-            "t.count_rows()",
-            f"t.to_table(filter='{where}')",
-        ),
-    }
-    if library not in programs:
-        return None
-    opened, count, point = programs[library]
-    return opened + count, opened + point
-
-
-# -- what only tables can do ----------------------------------------------------------------------
+    event_rows: int = 600_000
+    planned: int = 100_000
 
 
 @dataclass(frozen=True)
-class Acts:
-    """Of one library: how the rows of some keys are deleted and those left counted; how what nothing needs
-    is removed, and where it would lie. `wide` are further acts on a table of that name, by their names."""
+class Case:
+    """One measured act; `again` is of the same open table, where that makes sense."""
 
-    delete: Callable[[str, pa.Table], Any]
-    count: Callable[[str], int]
-    collect: Callable[[str], Any]
-    orphan: str
-    wide: Callable[[str, pa.Table], Mapping[str, Act]] = lambda endpoint, rows: {}
-
-
-def _delta(endpoint: str) -> Any:
-    from deltalake import DeltaTable
-
-    return DeltaTable("s3://bench/delta", storage_options=delta_options(endpoint))
-
-
-def _delta_delete(endpoint: str, keys: pa.Table) -> None:
-    on = " AND ".join(f"t.{name} = s.{name}" for name in KEY)
-    merge = _delta(endpoint).merge(keys, on, source_alias="s", target_alias="t")
-    merge.when_matched_delete().execute()
-
-
-def _delta_count(endpoint: str) -> int:
-    from deltalake import QueryBuilder
-
-    query = QueryBuilder().register("t", _delta(endpoint)).execute("SELECT l_tax FROM t")
-    return sum(batch.num_rows for batch in query)
-
-
-def _delta_collect(endpoint: str) -> None:
-    _delta(endpoint).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-
-
-def _lance(endpoint: str) -> Any:
-    import lance
-
-    return lance.dataset("s3://bench/lance", storage_options=lance_options(endpoint))
-
-
-def _lance_delete(endpoint: str, keys: pa.Table) -> None:
-    _lance(endpoint).merge_insert(KEY).when_matched_delete().execute(keys)
-
-
-def _lance_collect(endpoint: str) -> None:
-    _lance(endpoint).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
-
-
-def _inlay(name: str = "lineitem") -> Any:
-    import inlay
-
-    return inlay.open(f"s3://bench/{name}")
-
-
-def _inlay_wide(endpoint: str, rows: pa.Table) -> Mapping[str, Act]:
-    table, few = _inlay("inlay-wide"), rows.slice(0, FEW)
-    return {
-        f"upsert of {FEW} rows": lambda: table.upsert(few),
-        f"upsert of 2 columns of {FEW} rows": lambda: table.upsert(few.select(["id", "c0"])),
-        "update of a row": lambda: table.update({"c0": "c0 + 1"}, where="id = 500"),
-        "rewrite": lambda: table.maintain.rewrite(),
-        "publish": lambda: table.publish(format="v3"),
-        "verify": lambda: table.maintain.verify(),
-    }
-
-
-INLAY_ACTS = Acts(
-    delete=lambda endpoint, keys: _inlay().delete(keys=keys),
-    count=lambda endpoint: int(_inlay().count()),
-    collect=lambda endpoint: _inlay().maintain.collect_garbage(
-        grace=timedelta(0), clock_margin_seconds=0
-    ),
-    orphan="lineitem/data/2020/01/01/00/{}.parquet",
-    wide=_inlay_wide,
-)
-PEER_ACTS = {
-    "deltalake": Acts(_delta_delete, _delta_count, _delta_collect, "delta/part-00000-{}.parquet"),
-    "lance": Acts(
-        _lance_delete,
-        lambda at: int(_lance(at).count_rows()),
-        _lance_collect,
-        "lance/data/{}.lance",
-    ),
-}
-
-
-# -- what is measured -----------------------------------------------------------------------------
-
-
-@dataclass
-class Shapes:
-    """What one library is asked besides queries; its table of `data` is there. What it cannot do, or what
-    fails, is left out, and said on standard error."""
-
+    section: str
+    name: str
     library: str
-    server: CountingServer
-    scale: Scale
-    data: pa.Table
-    acts: Acts | None
-    by: By
+    first: Measured
+    again: Measured | None = None
 
-    def measured(self) -> Iterator[tuple[str, Measured]]:
-        for step in (self.fresh, self.small, self.tiny, self.wide, self.keys, self.orphans):
+
+class Steps:
+    """What fails is said on standard error, and left out."""
+
+    def __init__(self, library: Library, server: CountingServer, scale: Scale) -> None:
+        self.library, self.server, self.scale = library, server, scale
+        self.section = ""
+
+    @cached_property
+    def data(self) -> pa.Table:
+        return lineitem(self.scale.rows)
+
+    @cached_property
+    def asked(self) -> Asked:
+        return Asked.of(self.data)
+
+    def of(self, part: str) -> Iterator[Case]:
+        steps: Mapping[str, tuple[Callable[[], Iterator[Case]], ...]] = {
+            "queries": (self.queries,),
+            "shapes": (
+                self.fresh,
+                self.small,
+                self.tiny,
+                self.wide,
+                self.keys,
+                self.orphans,
+                self.erased,
+            ),
+            "compaction": (self.compaction,),
+            "planning": (self.planning,),
+            "operations": (self.operations,),
+        }
+        self.section = part
+        for step in steps[part]:
             try:
                 yield from step()
-            except Exception:
-                print(self.library, step.__name__, file=sys.stderr)
-                traceback.print_exc(limit=1)
-            self.server.set_latency(self.scale.latency_ms or 0)
-
-    def fresh(self) -> Iterator[tuple[str, Measured]]:
-        key = self.data["l_orderkey"][self.data.num_rows // 2].as_py()
-        programs = fresh_programs(self.library, self.server.endpoint, key)
-        for name, program in zip(("count", "point by key"), programs or (), strict=False):
-            self.server.measure_process(program)  # compiles it
-            yield f"{name}, fresh process", self.server.measure_process(program)
-
-    def small(self) -> Iterator[tuple[str, Measured]]:
-        rows = self.data.slice(0, SMALL_ROWS)
-        step = -(-rows.num_rows // SMALL_FILES)
-        opened = self.filled([rows.slice(n * step, step) for n in range(SMALL_FILES)], "small")
-        key = rows["l_orderkey"][min(rows.num_rows - 1, rows.num_rows * 3 // 4 + 1_000)].as_py()
-        where = f"l_orderkey = {key}"
-        yield (
-            f"point by key, {step:,} rows a file",
-            self.server.measure(lambda: opened()((None, where, None, None))),
-        )
-
-    def tiny(self) -> Iterator[tuple[str, Measured]]:
-        opened = self.filled(tiny_rows(self.scale.tiny), "tiny")
-        scan = self.server.measure(lambda: opened()((None, None, None, None)))
-        yield f"{self.scale.tiny:,} files of a row, scanned", scan
-
-    def wide(self) -> Iterator[tuple[str, Measured]]:
-        rows, of = wide_rows(self.scale.columns), f"{self.scale.columns:,} columns"
-        opened: list[Callable[[], Ask]] = []
-        yield (
-            f"{of}: created with {WIDE_ROWS:,} rows",
-            self.server.measure(
-                lambda: opened.append(self.by([rows], self.server.endpoint, f"{self.library}-wide"))
-            ),
-        )
-        scan = self.server.measure(lambda: opened[0]()((None, None, None, None)))
-        yield f"{of}: scanned", scan
-        more = {} if self.acts is None else self.acts.wide(self.server.endpoint, rows)
-        for name, act in more.items():
-            yield f"{of}: {name}", self.server.measure(act)
-
-    def keys(self) -> Iterator[tuple[str, Measured]]:
-        if self.acts is None:
-            return
-        acts, at = self.acts, self.server.endpoint
-        keys = self.data.select(KEY).take(pa.array(range(0, self.data.num_rows, KEYS_EVERY)))
-        yield (
-            f"delete of one key in {KEYS_EVERY}",
-            self.server.measure(lambda: acts.delete(at, keys)),
-        )
-        yield "count under these deletes", self.server.measure(lambda: acts.count(at))
-
-    def orphans(self) -> Iterator[tuple[str, Measured]]:
-        if self.acts is None:
-            return
-        acts, at = self.acts, self.server.endpoint
-        self.server.set_latency(0)
-
-        def put(key: str) -> None:
-            url = f"{at}/bench/{acts.orphan.format(key)}"
-            with urllib.request.urlopen(urllib.request.Request(url, b"orphan", method="PUT")):
+            except NotImplementedError:
                 pass
+            except Exception:
+                print(self.library.name, step.__name__, file=sys.stderr)
+                traceback.print_exc(limit=2)
+            self.server.set_latency(self.scale.latency_ms)
 
-        with ThreadPoolExecutor(8) as workers:
-            list(workers.map(put, (str(uuid.uuid4()) for _ in range(self.scale.orphans))))
-        time.sleep(
-            1
-        )  # the store's times are whole seconds, and what is of this one may still be written
-        self.server.set_latency(self.scale.latency_ms or 0)
-        used = self.server.measure(lambda: acts.collect(at))
-        yield f"{self.scale.orphans:,} orphans collected", used
+    # -- how it is measured -------------------------------------------------------------------
 
-    def filled(self, pieces: Sequence[pa.Table], name: str) -> Callable[[], Ask]:
+    def once(self, name: str, act: Callable[[], Any]) -> Case:
+        return Case(self.section, name, self.library.name, self.server.measure(act))
+
+    def repeated(self, name: str, act: Callable[[], Any]) -> Case:
+        """What may be done again: with its waves."""
+        return replace(self.once(name, act), first=self.waved(act, self.server.measure(act)))
+
+    def waved(self, act: Callable[[], Any], measured: Measured) -> Measured:
+        if not self.scale.latency_ms or measured.depth > LONG:
+            return measured
+        self.server.set_latency(WAVES_MS)
+        self.server.clear()
+        act()
+        depth = self.server.usage().depth
+        self.server.set_latency(self.scale.latency_ms)
+        return replace(measured, depth=min(depth, measured.depth))
+
+    def query(self, name: str, ask: Callable[[Any], int], open_: Callable[[], Any]) -> Case:
+        """Of a table just opened (opening included), and of the same once more."""
+        opened: list[Any] = []
+
+        def first() -> int:
+            opened.append(open_())
+            return ask(opened[0])
+
+        cold = self.server.measure(first)
+        again = self.server.measure(lambda: ask(opened[0]))
+        waved = self.waved(lambda: ask(open_()), cold)
+        return Case(self.section, name, self.library.name, waved, again)
+
+    def filled(self, pieces: list[pa.Table], name: str = "") -> str:
+        """The table's name."""
+        name = f"{self.library.name}-{name}" if name else self.library.name
         self.server.set_latency(0)
-        opened = self.by(pieces, self.server.endpoint, f"{self.library}-{name}")
-        self.server.set_latency(self.scale.latency_ms or 0)
-        return opened
+        self.library.fill(pieces, name)
+        self.server.set_latency(self.scale.latency_ms)
+        return name
+
+    @cached_property
+    def table(self) -> str:
+        """lineitem."""
+        return self.filled(parts(self.data, self.scale.files))
+
+    # -- queries ------------------------------------------------------------------------------
+
+    def queries(self) -> Iterator[Case]:
+        name = self.table
+        self.library.open(name)((["l_tax"], "l_orderkey = 1", 1, None))  # imports are not measured
+        for what, query in self.asked.queries().items():
+            try:
+                yield self.query(what, lambda ask, q=query: ask(q), lambda: self.library.open(name))
+            except NotImplementedError:
+                continue
+        if self.library.name == "inlay":
+            import inlay
+
+            def opened() -> Any:
+                return inlay.open(self.library.uri(name))
+
+            yield self.query("count", lambda t: int(t.count()), opened)
+            air = "l_shipmode = 'AIR'"
+            yield self.query("count where", lambda t: int(t.count(where=air)), opened)
+
+    # -- other shapes -------------------------------------------------------------------------
+
+    def fresh(self) -> Iterator[Case]:
+        for what, program in self.library.fresh(self.table, self.asked.key).items():
+            self.server.measure_process(program)  # compiles it
+            used = [self.server.measure_process(program) for _ in range(3)]
+            least = min(used, key=lambda each: each.wall_s)
+            yield Case(self.section, f"{what}, fresh process", self.library.name, least)
+
+    def small(self) -> Iterator[Case]:
+        rows = self.data.slice(0, SMALL_ROWS)
+        pieces = parts(rows, SMALL_FILES)
+        name = self.filled(pieces, "small")
+        key = rows["l_orderkey"][min(rows.num_rows - 1, rows.num_rows * 3 // 4 + 1_000)].as_py()
+        asked = (None, f"l_orderkey = {key}", None, None)
+        yield self.repeated(
+            f"point by key, {pieces[0].num_rows:,} rows a file",
+            lambda: self.library.open(name)(asked),
+        )
+
+    def tiny(self) -> Iterator[Case]:
+        name = self.filled(tiny_rows(self.scale.tiny), "tiny")
+        yield self.repeated(
+            f"{self.scale.tiny:,} files of a row, scanned",
+            lambda: self.library.open(name)((None, None, None, None)),
+        )
+
+    def wide(self) -> Iterator[Case]:
+        rows, of = wide_rows(self.scale.columns), f"{self.scale.columns:,} columns"
+        name = f"{self.library.name}-wide"
+        yield self.once(
+            f"{of}: created with {WIDE_ROWS:,} rows", lambda: self.library.fill([rows], name)
+        )
+        yield self.repeated(
+            f"{of}: scanned", lambda: self.library.open(name)((None, None, None, None))
+        )
+        for what, act in self.library.wide(name, rows).items():
+            yield self.once(f"{of}: {what}", act)
+
+    def keys(self) -> Iterator[Case]:
+        every = pa.array(range(0, self.data.num_rows, KEYS_EVERY))
+        keys = self.data.select(KEY).take(every)
+        table = self.table
+        yield self.once(
+            f"delete of one key in {KEYS_EVERY}", lambda: self.library.delete_keys(table, keys)
+        )
+        yield self.repeated("count under these deletes", lambda: self.library.count(table))
+
+    def orphans(self) -> Iterator[Case]:
+        if not self.library.orphan:
+            return
+        from libraries import put
+
+        table, number = self.table, self.scale.orphans
+        self.server.set_latency(0)
+        keys = [f"{table}/{self.library.orphan.format(uuid.uuid4())}" for _ in range(number)]
+        with ThreadPoolExecutor(8) as workers:
+            list(workers.map(lambda key: put(self.server.endpoint, key, b"orphan"), keys))
+        self.server.set_latency(self.scale.latency_ms)
+        time.sleep(1.1)  # listings tell an object's age in whole seconds: none is of this one
+        yield self.once(f"{number:,} orphans collected", lambda: self.library.collect(table))
+
+    def erased(self) -> Iterator[Case]:
+        name = self.filled([events(self.scale.event_rows, EVENT_COLUMNS)], "events")
+        first = self.scale.event_rows // 2
+        person = f"id >= {first} AND id <= {first + PERSON_ROWS - 1}"
+        yield self.once(
+            f"one person of {self.scale.event_rows:,} rows removed for good",
+            lambda: self.library.erase(name, person),
+        )
+        rest = self.library.open(name)((["id"], None, None, None))
+        assert rest == self.scale.event_rows - PERSON_ROWS, rest
+
+    # -- the others ---------------------------------------------------------------------------
+
+    def compaction(self) -> Iterator[Case]:
+        name = self.filled(uneven(self.data), "uneven")
+        yield self.once("compact", lambda: self.library.compact(name))
+
+    def planning(self) -> Iterator[Case]:
+        self.server.set_latency(0)
+        acts = self.library.plan(self.scale.planned)
+        self.server.set_latency(self.scale.latency_ms)
+        for what, act in acts.items():
+            act()  # imports are not measured
+            yield self.repeated(f"{self.scale.planned:,} files: {what}", act)
+
+    def operations(self) -> Iterator[Case]:
+        """Inlay's own."""
+        import inlay
+
+        data, asked, uri = self.data, self.asked, self.library.uri
+        self.library.open(self.table)((["l_tax"], "l_orderkey = 1", 1, None))
+        some = data.slice(0, min(50_000, data.num_rows))
+        new = uri("writes")
+        yield self.once(
+            "writes: create", lambda: inlay.create(new, data.schema, primary_key=KEY) and 0
+        )
+        table = inlay.open(new)
+        key, line = (some[name][5].as_py() for name in KEY)
+        one = f"l_orderkey = {key} AND l_linenumber = {line}"
+        writes: dict[str, Callable[[], Any]] = {
+            f"append {some.num_rows:,} rows": lambda: table.append(some),
+            "append 1 row": lambda: table.append(data.slice(0, 1)),
+            "upsert 1,000 rows": lambda: table.upsert(some.slice(0, 1_000)),
+            "update 1 row": lambda: table.update({"l_tax": "0"}, where=one),
+        }
+        for name, act in writes.items():
+            yield self.once(f"writes: {name}", act)
+        lines = inlay.open(uri(self.table))
+        keys = data.select(KEY).take(pa.array(range(0, data.num_rows, KEYS_EVERY)))
+        # Predicate or keys, and what it is done by.
+        deletes: dict[str, dict[str, Any]] = {
+            "by key range": {"where": f"l_orderkey < {asked.key // 100}"},
+            "by condition": {"where": "l_shipmode = 'FOB' AND l_tax > 0.07"},
+            "10 keys": {"keys": keys.slice(0, 10)},
+            f"{keys.num_rows:,} keys": {"keys": keys},
+            "1 row's key by vector": {"where": f"l_orderkey = {asked.key}", "mode": "vector"},
+            "scattered by vector": {"where": "l_linenumber = 3", "mode": "vector"},
+            "1 row's key by surgery": {"where": f"l_orderkey = {asked.until}", "mode": "surgery"},
+        }
+        for name, how in deletes.items():
+            yield self.once(f"deletes: {name}", lambda how=how: lines.delete(**how))
+        asks: dict[str, Callable[[Any], int]] = {
+            "2 of 16 columns": lambda t: int(t.scan(columns=TWO).to_arrow().num_rows),
+            "count": lambda t: int(t.count()),
+        }
+        for name, ask in asks.items():
+            yield self.query(f"under these: {name}", ask, lambda: inlay.open(uri(self.table)))
+        maintain = lines.maintain
+        acts: dict[str, Callable[[], Any]] = {
+            "rewrite": maintain.rewrite,
+            "compact": maintain.compact,
+            "expire": lambda: maintain.expire(days=0),
+            "collect garbage, only looking": lambda: maintain.collect_garbage(dry_run=True),
+        }
+        for name, act in acts.items():
+            yield self.once(f"maintenance: {name}", act)
