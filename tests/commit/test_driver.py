@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,9 @@ import pyarrow as pa
 import pytest
 from tests.maintenance.bench import new_bench
 
+import inlay
 from inlay.ops.commit import driver
-from inlay.ops.metadata.load import load_pointer
+from inlay.ops.metadata.load import load_again, load_pointer
 from inlay.ops.write.append import append
 from inlay.plan.change import Request
 
@@ -80,3 +82,28 @@ def test_a_request_is_known_but_to_a_transaction_which_asks_for_its_own() -> Non
         request = None if name is None else Request.of(name)
         _, before = driver.already_applied(ctx, loaded, request)
         assert isinstance(before, driver.Skipped) is known
+
+
+def test_what_was_uploaded_since_a_reading_is_no_older_than_the_boundary_it_left_open(
+    tmp_path: Path,
+) -> None:
+    """An erasure's boundary is "from now on" until the next commit states it: whoever reads the pointer
+    twice would move it past their own uploads, again at every attempt."""
+    rows = pa.table({"id": [1, 2, 3]})
+    table = inlay.create(f"file://{tmp_path}/t", rows.schema)
+    table.append(rows)
+    table.delete("id = 3", mode="erase")
+    ctx = inlay.connect(table.uri)
+    first = load_pointer(ctx)
+    assert first.has_open_times
+    for again in (load_again(ctx, first), load_pointer(ctx, before=first.snapshot)):
+        assert again.snapshot == first.snapshot
+        assert again.date_us > first.date_us
+    assert load_pointer(ctx).snapshot.boundary.time_us > first.snapshot.boundary.time_us
+    # Of another version nothing is taken over.
+    table.append(rows)
+    assert not load_again(ctx, first).has_open_times
+    table.delete("id = 2", mode="erase")
+    with inlay.transaction() as tx:  # which reads the tables twice
+        tx.append(table, rows)
+    assert table.refresh().count() == 6

@@ -170,7 +170,7 @@ def test_a_micro_batch(lived: Lived) -> None:
     begun = lived.table.snapshot
     lived.replace()
     with refused(lived):
-        commit_batch(lived.uri, begun.table_id, "q", 0, (file,), begun.commit.time_us)
+        commit_batch(lived.uri, begun, "q", 0, (file,), begun.commit.time_us)
 
 
 @pytest.mark.parametrize("verb", ["compact", "materialize_deletes"])

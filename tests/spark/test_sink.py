@@ -140,20 +140,32 @@ def test_a_merge_that_died_between_its_data_and_its_commit_is_made_once(
     assert ids(landing.table) == [1, 2]
 
 
+def test_rows_are_written_after_an_erasure(landing: Landing, spark: Any) -> None:
+    """Which leaves the time of its boundary open until the next commit."""
+    landing.drop(1, 2)
+    landing.run()
+    landing.table.delete("id = 1", mode="erase")
+    landing.drop(3)
+    landing.run()
+    assert ids(landing.table) == [2, 3]
+    landing.table.delete("id = 2", mode="erase")
+    rows = spark.createDataFrame([(4, "x")], "id long, name string")
+    rows.write.format("inlay").mode("append").save(landing.table.uri)
+    assert ids(landing.table.refresh()) == [3, 4]
+
+
 def test_a_batch_is_known_after_the_ledger_forgot_its_request(new_table: NewTable) -> None:
     table = new_table(pa.table({"id": [1], "name": ["a"]}, schema=SCHEMA))
     [file] = table.inspect.entries()[0]
     started_us = table.snapshot.commit.time_us
     copies = [replace(file, key=f"{file.key}{n}") for n in range(3)]
-    assert commit_batch(table.uri, table.snapshot.table_id, "q", 0, (copies[0],), started_us)
-    assert commit_batch(table.uri, table.snapshot.table_id, "q", 1, (copies[1],), started_us)
+    assert commit_batch(table.uri, table.snapshot, "q", 0, (copies[0],), started_us)
+    assert commit_batch(table.uri, table.snapshot, "q", 1, (copies[1],), started_us)
     table.refresh()
     assert dict(table.snapshot.ledger.streams) == {"q": 1}
     # Its request may have left the ledger: the last batch alone shows it.
-    assert not commit_batch(table.uri, table.snapshot.table_id, "q", 1, (copies[2],), started_us)
-    assert commit_batch(
-        table.uri, table.snapshot.table_id, "another query", 0, (copies[2],), started_us
-    )
+    assert not commit_batch(table.uri, table.snapshot, "q", 1, (copies[2],), started_us)
+    assert commit_batch(table.uri, table.snapshot, "another query", 0, (copies[2],), started_us)
 
 
 def test_a_checkpoint_that_was_put_back_takes_no_new_rows_for_old_ones(landing: Landing) -> None:

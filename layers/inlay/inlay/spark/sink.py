@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from inlay.engine import PartedWrite, Request, load_pointer
+from inlay.engine import PartedWrite, Request, Snapshot, load_pointer
 from inlay.errors import InvalidRequest, TableReplaced
 from inlay.format.entry import DataFile
 from inlay.spark.connect import bound, load_writable
@@ -30,9 +30,9 @@ from inlay.spark.writer import QUERY_ID, check_fits_table, is_applied
 @dataclass(frozen=True)
 class BatchFiles(WriterCommitMessage):  # type: ignore[misc]  # pyspark is untyped here
     """What one attempt of one task wrote for a micro-batch; `started_us` is the store's clock before it
-    uploaded anything."""
+    uploaded anything, and `snapshot` what it read then, without entries."""
 
-    table_id: str
+    snapshot: Snapshot
     query: str
     started_us: int
     files: tuple[DataFile, ...]
@@ -73,7 +73,7 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
         named = (batch.rename_columns(names) for batch in iterator)
         files = PartedWrite(table=loaded).write(ctx, named)
         query = TaskContext.get().getLocalProperty(QUERY_ID)
-        return BatchFiles(snapshot.table_id, query, loaded.date_us, files)
+        return BatchFiles(loaded.without_entries().snapshot, query, loaded.date_us, files)
 
     # -- on the driver ------------------------------------------------------------------------
 
@@ -81,11 +81,10 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
         found = [m for m in messages if isinstance(m, BatchFiles)]
         files = tuple(file for message in found for file in message.files)
         if files:
-            started_us = min(message.started_us for message in found)
-            table_id = min(message.table_id for message in found)
-            if any(message.table_id != table_id for message in found):
+            first = min(found, key=lambda message: message.started_us)
+            if len({message.snapshot.table_id for message in found}) > 1:
                 raise TableReplaced(f"{self._uri} was replaced meanwhile", table=self._uri)
-            commit_batch(self._uri, table_id, found[0].query, batchId, files, started_us)
+            commit_batch(self._uri, first.snapshot, first.query, batchId, files, first.started_us)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing was committed; garbage collection deletes what was written."""
@@ -93,16 +92,16 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
 
 def commit_batch(
     uri: str,
-    table_id: str,
+    before: Snapshot,
     query: str,
     batch: int,
     files: tuple[DataFile, ...],
     started_us: int,
 ) -> bool:
-    """Commits the files of a query's micro-batch, which were written for the table of this id; False when
-    it was committed before. Raises `TableReplaced`."""
-    ctx = bound(uri, table_id)
-    loaded = load_pointer(ctx)
+    """Commits the files of a query's micro-batch, which were written for the table of this snapshot, from
+    `started_us` on, when it was read; False when it was committed before. Raises `TableReplaced`."""
+    ctx = bound(uri, before.table_id)
+    loaded = load_pointer(ctx, before=before)
     if is_applied(loaded.snapshot, query, batch):
         return False
     write = PartedWrite(

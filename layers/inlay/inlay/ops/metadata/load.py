@@ -123,10 +123,13 @@ class LoadedTable:
         return stored.boundary.time_us is None or any(e.time_us is None for e in stored.expired)
 
 
-def load_pointer(ctx: Context, *, carried: Contents | None = None) -> LoadedTable:
+def load_pointer(
+    ctx: Context, *, carried: Contents | None = None, before: Snapshot | None = None
+) -> LoadedTable:
     """The current snapshot as this context sees it: one GET, and on a branch one more for its content,
-    unless that is known. `carried` are contents of segments from earlier loads."""
-    return on_branch(ctx, read_main(ctx), carried=carried)
+    unless that is known. `carried` are contents of segments from earlier loads; `before`: see
+    `read_main`."""
+    return on_branch(ctx, read_main(ctx, before), carried=carried)
 
 
 def load_again(ctx: Context, base: LoadedTable) -> LoadedTable:
@@ -144,8 +147,9 @@ def check_same_table(ctx: Context, snapshot: Snapshot) -> None:
 
 def read_main(ctx: Context, before: Snapshot | None = None) -> LoadedTable:
     """The pointer, whatever the context's branch; without contents of segments. `before` is an earlier
-    snapshot of the same table, if one is known. Raises `TableNotFound`, and `TableReplaced` when it is not
-    of the context's table."""
+    snapshot of the same table, if one is known: what it leaves open had landed when that was read, so what
+    was uploaded since is no older than the table's boundary. Raises `TableNotFound`, and `TableReplaced`
+    when it is not of the context's table."""
     answer = ctx.get(keys.POINTER)
     if answer is None:
         raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
@@ -161,7 +165,10 @@ def resolved(ctx: Context, answer: Got, before: Snapshot | None = None) -> Loade
     # What the pointer leaves open ("from now on") had certainly landed by the time of this answer.
     stored = decode_snapshot(raw, key=key, apart=schemas_of(ctx), before=before)
     check_same_table(ctx, stored)
-    snapshot = with_open_times(stored, answer.date_us)
+    if before is not None and before.commit.id == stored.commit.id:
+        snapshot = replace(stored, boundary=before.boundary, expired=before.expired)
+    else:
+        snapshot = with_open_times(stored, answer.date_us)
     return LoadedTable(
         State(snapshot),
         answer.etag,

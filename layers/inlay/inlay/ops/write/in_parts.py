@@ -104,7 +104,7 @@ class PartedWrite:
         were added meanwhile."""
         if not files and self.replaces is None and not self.keeps_empty:
             return
-        loaded = base or load_pointer(ctx)
+        loaded = base or load_pointer(ctx, before=self.table.snapshot)
         if self.by_partition:
             commit_planned(ctx, loaded, lambda now: self._by_partition(ctx, now, files))
             return
