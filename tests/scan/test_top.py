@@ -26,6 +26,7 @@ from inlay.ops.cache import ObjectCache
 from inlay.ops.read import top_n
 from inlay.ops.read.top_n import OrderKey, first_rows, parse_order
 from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.read import decode
 from inlay.parquet.read.reader import AHEAD
 from inlay.parquet.read.selection import Projection
 from inlay.plan.pruning.promise import may_be_as_good, promised
@@ -188,6 +189,16 @@ def test_the_end_of_each_file_is_read_once(lake: Any, files: Any) -> None:
     assert found.num_rows == 5
     ends = Counter(read.key for read in lake.store.reads if read.verb == "SUFFIX")
     assert ends and set(ends.values()) == {1}
+
+
+def test_bounds_of_pages_are_decoded_once(lake: Any, files: Any) -> None:
+    """They promise the rows, and then say which pages hold these."""
+    decoded = mock.Mock(wraps=decode.column_pages)
+    with mock.patch.object(decode, "column_pages", decoded):
+        found = top(lake, files, "price DESC", 3)
+    assert found.num_rows == 3
+    chunks = [(id(call.args[0]), call.args[1]) for call in decoded.mock_calls]
+    assert len(chunks) == len(set(chunks)) > 1
 
 
 def test_equal_rows_are_not_read_with_all_columns(lake: Any) -> None:
