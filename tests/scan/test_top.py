@@ -331,6 +331,12 @@ def test_files_with_nulls_are_read_first_where_nulls_are_first(lake: Any) -> Non
     assert files_read(lake, [[0, 1], [5, None]], "price") == [0]
 
 
+def test_a_file_of_just_as_many_rows_bounds_the_others(lake: Any, files: Any) -> None:
+    found = top(lake, files, "id DESC", ROWS)
+    assert found.equals(PARTS[-1].take(list(range(ROWS - 1, -1, -1))))
+    assert {read.key for read in lake.store.reads} == {f"tables/t/{files[-1].key}"}
+
+
 def test_a_quoted_name_is_taken_as_it_is_written() -> None:
     assert [k.field_id for k in parse_order("ID", NESTED)] == [
         k.field_id for k in parse_order('"id"', NESTED)
