@@ -337,6 +337,20 @@ def test_a_file_of_just_as_many_rows_bounds_the_others(lake: Any, files: Any) ->
     assert {read.key for read in lake.store.reads} == {f"tables/t/{files[-1].key}"}
 
 
+def test_bounds_promise_as_much_where_nulls_are_first_and_there_are_none(
+    lake: Any, files: Any
+) -> None:
+    def fetched(order: str) -> list[Any]:
+        lake.cache = ObjectCache()
+        lake.store.reads.clear()
+        assert top(lake, files, order, 3).equals(
+            WHOLE.sort_by([("price", "descending")]).slice(0, 3)
+        )
+        return sorted(map(repr, lake.store.reads))
+
+    assert fetched("price DESC NULLS FIRST") == fetched("price DESC")
+
+
 def test_a_quoted_name_is_taken_as_it_is_written() -> None:
     assert [k.field_id for k in parse_order("ID", NESTED)] == [
         k.field_id for k in parse_order('"id"', NESTED)
