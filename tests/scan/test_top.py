@@ -26,6 +26,7 @@ from inlay.ops.cache import ObjectCache
 from inlay.ops.read import top_n
 from inlay.ops.read.top_n import OrderKey, first_rows, parse_order
 from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.read import decode
 from inlay.parquet.read.reader import AHEAD
 from inlay.parquet.read.selection import Projection
 from inlay.plan.pruning.promise import may_be_as_good, promised
@@ -190,6 +191,16 @@ def test_the_end_of_each_file_is_read_once(lake: Any, files: Any) -> None:
     assert ends and set(ends.values()) == {1}
 
 
+def test_bounds_of_pages_are_decoded_once(lake: Any, files: Any) -> None:
+    """They promise the rows, and then say which pages hold these."""
+    decoded = mock.Mock(wraps=decode.column_pages)
+    with mock.patch.object(decode, "column_pages", decoded):
+        found = top(lake, files, "price DESC", 3)
+    assert found.num_rows == 3
+    chunks = [(id(call.args[0]), call.args[1]) for call in decoded.mock_calls]
+    assert len(chunks) == len(set(chunks)) > 1
+
+
 def test_equal_rows_are_not_read_with_all_columns(lake: Any) -> None:
     """Every page has the best value: the order's column is read, of the others the pages of the first."""
     rows = pa.table({"id": WHOLE["id"], "price": [1] * len(WHOLE), "word": WHOLE["word"]})
@@ -318,6 +329,26 @@ def test_files_with_nulls_are_read_first_where_nulls_are_first(lake: Any) -> Non
     assert files_read(lake, [[0, 1], [5, None]], "price NULLS FIRST") == [1]
     assert files_read(lake, [[0, 1], [5, None]], "price DESC NULLS FIRST") == [1]
     assert files_read(lake, [[0, 1], [5, None]], "price") == [0]
+
+
+def test_a_file_of_just_as_many_rows_bounds_the_others(lake: Any, files: Any) -> None:
+    found = top(lake, files, "id DESC", ROWS)
+    assert found.equals(PARTS[-1].take(list(range(ROWS - 1, -1, -1))))
+    assert {read.key for read in lake.store.reads} == {f"tables/t/{files[-1].key}"}
+
+
+def test_bounds_promise_as_much_where_nulls_are_first_and_there_are_none(
+    lake: Any, files: Any
+) -> None:
+    def fetched(order: str) -> list[Any]:
+        lake.cache = ObjectCache()
+        lake.store.reads.clear()
+        assert top(lake, files, order, 3).equals(
+            WHOLE.sort_by([("price", "descending")]).slice(0, 3)
+        )
+        return sorted(map(repr, lake.store.reads))
+
+    assert fetched("price DESC NULLS FIRST") == fetched("price DESC")
 
 
 def test_a_quoted_name_is_taken_as_it_is_written() -> None:

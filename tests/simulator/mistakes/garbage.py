@@ -75,7 +75,7 @@ def trust_the_clock_of_the_host(stack: ExitStack) -> None:
         loaded = original(ctx, known)
         return dataclasses.replace(loaded, date_us=int(ctx.clock.monotonic() * 1_000_000))
 
-    original = swap_in(stack, gc_module, "current_base", base)
+    original = swap_in(stack, gc_module, "recent_base", base)
 
 
 @mutation(scenes.STALLED_EXPIRY)

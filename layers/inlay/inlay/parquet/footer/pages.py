@@ -445,24 +445,18 @@ def _plain_locations(index: bytes) -> tuple[list[_Location], int] | None:
     """The same in a tenth of the time, and where in the index they end, if it begins with locations of
     these fields alone."""
     locations: list[_Location] = []
+    of_offset, of_size, of_row = _PLAIN_HEADS
     try:
         count, at = _number_of_pages(index)
         for _ in range(count):
-            numbers: list[int] = []
-            start = end = at + 1
-            for head in _PLAIN_HEADS:
-                if index[at] != head:
-                    return None
-                number, at = decode_varint(index, at + 1)
-                if number & 1:  # below 0
-                    return None
-                if not numbers:
-                    end = at
-                numbers.append(number >> 1)
-            if index[at] != 0:
+            offset, end = decode_varint(index, at + 1)
+            size, end_of_size = decode_varint(index, end + 1)
+            row, stop = decode_varint(index, end_of_size + 1)
+            heads = (index[at], index[end], index[end_of_size], index[stop])
+            if heads != (of_offset, of_size, of_row, 0) or (offset | size | row) & 1:  # below 0
                 return None
-            at += 1
-            locations.append((numbers[0], numbers[1], numbers[2], start, end))
+            locations.append((offset >> 1, size >> 1, row >> 1, at + 1, end))
+            at = stop + 1
     except (IndexError, ThriftError):
         return None
     return locations, at

@@ -15,7 +15,7 @@ import os
 import resource
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import assert_never
@@ -48,7 +48,13 @@ from inlay.parquet.read.ranges import (
     keep_tail,
     kept_tail,
 )
-from inlay.parquet.read.selection import PredicateFilter, Projection, RowFilter, top_columns
+from inlay.parquet.read.selection import (
+    ColumnPages,
+    PredicateFilter,
+    Projection,
+    RowFilter,
+    top_columns,
+)
 from inlay.parquet.read.single_pages import MAX_CHUNKS
 from inlay.parquet.read.statistics import (
     FileColumns,
@@ -181,7 +187,8 @@ class FooterOf:
 class OpenFile:
     """A file about to be read: its end (`known`: the footer at least, of a small file all of it), where
     its columns are (`arrow` is its schema as Arrow sees it), what is deleted, what alone is wanted
-    (`only`, None for any row)."""
+    (`only`, None for any row). `page_bounds`, by row group and leaf, are those that were decoded: the same
+    whatever is asked of the file."""
 
     task: FileTask
     source: Source
@@ -190,6 +197,7 @@ class OpenFile:
     columns: FileColumns
     deletes: FileDeletes = NO_DELETES
     only: FileDeletes | None = None
+    page_bounds: dict[tuple[int, int], ColumnPages] = field(default_factory=dict)
 
     @property
     def body(self) -> bytes | None:

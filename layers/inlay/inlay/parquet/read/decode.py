@@ -163,8 +163,8 @@ class _GroupReader:
         self._readers: dict[bool, Any] = {}
         # Row group → the rows that may be wanted, where these are not all of them.
         self._among: dict[int, pa.BooleanArray] = {}
-        # (row group, column) → its pages with rows that are looked at.
-        self._sparse: dict[tuple[int, int], SparseColumn] = {}
+        # (row group, column) → its pages with rows of a mask, and that.
+        self._sparse: dict[tuple[int, int], tuple[SparseColumn, pa.BooleanArray]] = {}
         # (row group, leaf) → all of its pages, once they were needed.
         self._pages: dict[tuple[int, int], Sequence[Page]] = {}
         # Row group → (field id, value) → the block of its Bloom filter.
@@ -227,6 +227,9 @@ class _GroupReader:
         return None if file.body is not None or file.task.file.is_foreign else file.footer
 
     def column_pages(self, footer: Footer, group: int, leaf: Leaf) -> ColumnPages | None:
+        decoded = self.file.page_bounds.get((group, leaf.ordinal))
+        if decoded is not None:
+            return decoded
         places = index_place(footer, group, leaf.ordinal)
         bounds = footer.row_groups[group].column(leaf.ordinal).column_index
         if places is None or bounds is None or not self.held.holds(ByteRange(*bounds)):
@@ -234,7 +237,10 @@ class _GroupReader:
         if not self.held.holds(places):
             return None
         bodies = (self.held.content(place) for place in (ByteRange(*bounds), places))
-        return column_pages(footer, group, leaf, *bodies)
+        pages = column_pages(footer, group, leaf, *bodies)
+        if pages is not None:
+            self.file.page_bounds[group, leaf.ordinal] = pages
+        return pages
 
     def bloom_ranges(self, groups: Sequence[Group]) -> list[ByteRange]:
         """The blocks of Bloom filters to ask for the values of equality filters, where the columns
@@ -336,10 +342,13 @@ class _GroupReader:
         return tuple(c for c in self.projection.columns if c not in group.judged_by)
 
     def _plan_pages(self, ordinal: int, tops: Iterable[int], keep: pa.BooleanArray | None) -> None:
+        # What was planned for the same rows stays.
+        nothing = (None, None)
+        tops = [top for top in tops if self._sparse.get((ordinal, top), nothing)[1] is not keep]
         for top in tops:
             self._sparse.pop((ordinal, top), None)
         # Before the footer and the indexes are looked at: Inlay's own decoder takes its time.
-        if keep is None or self.file.body is not None or not may_be_sparse(keep):
+        if not tops or keep is None or self.file.body is not None or not may_be_sparse(keep):
             return
         footer = self.file.footer
         if footer is None:
@@ -357,7 +366,7 @@ class _GroupReader:
                 pages_hit = hit.among(pages)
                 column = sparse_column(footer, ordinal, leaf, field, pages, pages_hit)
                 if column is not None:
-                    self._sparse[ordinal, top] = column
+                    self._sparse[ordinal, top] = column, keep
                 elif not may_pay(pages_hit, pages):
                     crowded.add(len(pages))
 
@@ -385,7 +394,7 @@ class _GroupReader:
     ) -> tuple[dict[int, SparseColumn], tuple[int, ...]]:
         """The columns to read by pages, and those to read whole."""
         sparse = {
-            top: self._sparse[group.ordinal, top]
+            top: self._sparse[group.ordinal, top][0]
             for top in tops
             if (group.ordinal, top) in self._sparse
         }
@@ -531,10 +540,13 @@ class _GroupReader:
             return self._conform([_rows_without_columns(rows)], schema)
         self._check_pages(group, leaves)
         meta = self.file.metadata.row_group(group.ordinal)
-        size = sum(meta.column(leaf).total_uncompressed_size for leaf in leaves)
+        sizes = {leaf: meta.column(leaf).total_uncompressed_size for leaf in leaves}
+        # Side by side the largest is begun first: at the end it would be decoded alone.
+        leaves.sort(key=sizes.__getitem__, reverse=True)
+        side_by_side = sum(sizes.values()) >= THREADS_BYTES
         with reading(self.file.task.file.key):
             table = self._reader(as_codes=few is not None).read_row_group(
-                group.ordinal, column_indices=leaves, use_threads=size >= THREADS_BYTES
+                group.ordinal, column_indices=leaves, use_threads=side_by_side
             )
             if table.num_rows != group.rows:
                 raise UnreadableFile(
