@@ -24,7 +24,7 @@ from inlay.storage.base import Location
 from inlay.storage.wrapped import MeteredStore
 
 from .oracle import Secret, find
-from .people import NAME, SCHEMA, WHO, People, ids_with, is_named, rows
+from .people import NAME, SCHEMA, WHO, People, ids_with, is_named, is_who, rows
 from .test_receipt import receipt
 
 
@@ -108,6 +108,27 @@ def test_a_file_that_came_after_the_look_is_looked_at_too(
     assert looks == [1, 2]
     assert people.finish().receipts
     assert receipt(people)["look"]["files"] == 2
+
+
+def test_an_erasure_that_is_opened_meanwhile_has_a_look_of_its_own(
+    people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people.append(*ids_with(WHO))
+    people.erase(is_named())
+    people.advance()
+    real, looks = sweep.search_files, []
+
+    def look_and_race(*args: Any) -> None:
+        real(*args)
+        looks.append(set(args[1].asked))
+        if len(looks) == 1:
+            people.erase(is_who(999), request="case-2")
+
+    monkeypatch.setattr(sweep, "search_files", look_and_race)
+    people.collect()
+    assert looks[0] == {"case-1"} and "case-2" in looks[-1]
+    assert people.finish().receipts
+    assert [receipt(people, name)["look"]["files"] for name in ("case-1", "case-2")] == [1, 1]
 
 
 def test_metadata_and_tags_of_files_that_older_libraries_copied_are_named(people: People) -> None:

@@ -9,6 +9,7 @@ import pytest
 from inlay.format.snapshot import Ref
 from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.ops.maintain.compact import compact
+from inlay.ops.maintain.expire import expire
 from inlay.ops.refs import branch, drop
 from inlay.storage.base import Location
 
@@ -53,6 +54,16 @@ def test_originals_are_named_whatever_replaced_them(any_people: People) -> None:
     assert still_there(people) == gone and verify_receipt(people.ctx, "case-1").problems == ()
     people.store.delete([cut.removeprefix("memory://b/")])
     assert still_there(people) == [name for name in gone if name != cut]
+
+
+def test_originals_of_versions_that_expired_lately_are_named(people: People) -> None:
+    """Who has opened one of them may still read it."""
+    packed = [adopted(people, f"p{n}.parquet", *ids_with(WHO, start=20 * n)) for n in (1, 2)]
+    assert compact(people.ctx).commits
+    expire(people.ctx, days=0)
+    people.erase()
+    assert people.finish().receipts
+    assert receipt(people)["look"]["originals"] == [[name, 1] for name in packed]
 
 
 @pytest.mark.parametrize(

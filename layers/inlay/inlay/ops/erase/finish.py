@@ -152,7 +152,7 @@ class _Sweeper:
     deleted: int = 0
     failures: tuple[DeleteFailure, ...] = ()
     receipts: list[str] = field(default_factory=list)
-    look: LastCheck | None = None
+    looks: dict[frozenset[str], LastCheck] = field(default_factory=dict)  # by erasures
     after: LoadedTable | None = None  # the table, where this step ended with a commit of its own
     left_us: int = 0  # the longest remaining time that it waits for
     written: Written = field(default_factory=dict)
@@ -185,9 +185,8 @@ class _Sweeper:
         if not ready:
             return waits
         asked = {e.id: e.predicate for e in ready if e.predicate is not None}
-        if self.look is None or self.look.asked.keys() != asked.keys():
-            self.look = LastCheck(asked, {e.id: e.opened_version for e in ready})
-        searched = self.look
+        look = LastCheck(asked, {e.id: e.opened_version for e in ready})
+        searched = self.looks.setdefault(frozenset(asked), look)
         search_files(self.ctx, searched, contents, loaded)
         searched.landed_perhaps = {e.id: len(set(landed[e.id].perhaps)) for e in ready}
         searched.landed = {e.id: landed[e.id].others for e in ready}

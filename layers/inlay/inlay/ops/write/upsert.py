@@ -218,16 +218,15 @@ class _Merge:
     def batches(self, old: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """`old` are batches of the key columns, those in `kept`, and the file, in this order."""
         keys = Keys([self.rows.column(name) for name in self.names], self.nulls)
-        # Which row has each code; a code is in one row only. Nulls are sorted to the end.
-        order = pc.sort_indices(keys.codes).cast(pa.int64())
-        row_of = order.slice(0, len(keys.codes) - keys.codes.null_count)
+        # Which row has each code: a code is in one row only, and nulls are sorted to the end.
+        row_of = pc.sort_indices(keys.codes).cast(pa.int64())
         matched = [pa.array([], pa.int64())]
         arrow = schema_to_arrow(self.schema)
         for batch in old:
             columns, file = batch.columns[:-1], batch.columns[-1]
             codes = keys.find(columns[: len(self.names)])
             is_there = pc.is_valid(codes)
-            if not pc.any(is_there, min_count=0).as_py():
+            if not pc.any(is_there).as_py():
                 continue
             at = row_of.take(codes.filter(is_there))
             self.files.add(file[0].as_py())
