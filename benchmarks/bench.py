@@ -20,6 +20,7 @@ import os
 import platform
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -63,6 +64,7 @@ SMALL = Scale(1_500_303, columns=1_000, tiny=200, orphans=1_100, event_rows=100_
 # Of the counts that tests hold.
 COUNTED = Scale(90_000, 3, 0.0, planned=2_000)
 RESUMED = timedelta(hours=12)
+STEP_SECONDS = 15 * 60
 
 Step = Callable[[], dict[str, Any]]
 
@@ -98,10 +100,15 @@ class Run:
         with CountingServer(self.scale.latency_ms) as server:
             scale = json.dumps(asdict(self.scale))
             command: list[str | Path] = [python, HERE / "libraries.py", part, library]
-            for line in lines_of([*command, server.endpoint, scale], server.env()):
-                case = json.loads(line)
-                cases.append(case)
-                tell(page.figures(case))
+            try:
+                for line in lines_of([*command, server.endpoint, scale], server.env()):
+                    case = json.loads(line)
+                    cases.append(case)
+                    tell(page.figures(case))
+            except subprocess.CalledProcessError as error:
+                tell(f"{part}/{library} ended early: {error}")
+                if not cases:
+                    raise
         return {"cases": cases}
 
     def script(self, name: str, *arguments: str) -> Step:
@@ -118,15 +125,18 @@ class Run:
 
 
 def lines_of(command: Sequence[str | Path], env: Mapping[str, str]) -> Iterator[str]:
-    """What a process prints, as it does; an error when it fails. It finds this library as this does."""
+    """What a process prints, as it does; an error when it fails, or takes longer than any step should."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, **env}
     )
     assert process.stdout is not None
+    timer = threading.Timer(STEP_SECONDS, process.kill)
+    timer.start()
     with process:
         for line in process.stdout:
             if line.strip():
                 yield line.rstrip()
+    timer.cancel()
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import heapq
+import random
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager
@@ -25,7 +26,8 @@ from inlay.ops.maintain import units
 from inlay.parquet.read import ranges
 from inlay.storage import write_once
 from inlay.storage.base import ObjectStore
-from inlay.storage.wrapped import Asked, MeteredStore, WrappedStore
+from inlay.storage.memory import MemoryStore
+from inlay.storage.wrapped import Asked, MeteredStore, WrappedStore, usage_of
 
 T = TypeVar("T")
 
@@ -127,6 +129,33 @@ class Timed(WrappedStore):
 
 
 @dataclass
+class Same:
+    """A clock that says the same in each run: what is written is the same, to the byte."""
+
+    us: int = 1_790_000_000_000_000
+
+    def now_us(self) -> int:
+        self.us += 1_000
+        return self.us
+
+    def monotonic(self) -> float:
+        return self.us / 1e6
+
+    def sleep(self, seconds: float) -> None:
+        self.us += int(seconds * 1e6)
+
+
+def same(context: Context, hours: int = 0) -> Context:
+    """As the context, of a store in memory, with ids and times that are the same in each run."""
+    store = context.store.inner if isinstance(context.store, MeteredStore) else context.store
+    assert isinstance(store, MemoryStore)
+    clock = Same()
+    clock.us += hours * 3_600_000_000
+    store._region._now_us = clock.now_us
+    return replace(context, clock=clock, random=random.Random(7 + hours))
+
+
+@dataclass
 class Trips:
     """What an operation asked for, and in how many waves."""
 
@@ -142,12 +171,20 @@ class Trips:
         action()
         return self.clock.now - now, self.clock.requests - requests
 
+    def counted(self, action: Callable[[], object]) -> tuple[int, int, int, int]:
+        """(waves, requests, bytes up, bytes down) of `action`."""
+        before = usage_of(self.context.store)
+        waves, requests = self.of(action)
+        used = usage_of(self.context.store) - before
+        return waves, requests, used.bytes_up, used.bytes_down
+
 
 @contextmanager
 def trips(uri: str) -> Iterator[Trips]:
     """The table at `uri`, on a clock: its operations are those of the table that `open` gives."""
     clock = Clock()
-    context = inlay.connect(uri, executor=Lockstep(clock))
+    # After what has filled the table.
+    context = same(inlay.connect(uri, executor=Lockstep(clock)), hours=1)
     store = context.store
     inner = store.inner if isinstance(store, MeteredStore) else store
     context = replace(context, store=MeteredStore(Timed(inner, clock)))

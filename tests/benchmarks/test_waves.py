@@ -1,5 +1,6 @@
-"""Round trips of each operation, exactly (`tests.waves`), and the requests they are of: what latency
-multiplies, and what no machine's load changes. More of either is a change that is meant, and said here."""
+"""Round trips of each operation, exactly (`tests.waves`), the requests they are of and their bytes: what
+latency and bandwidth multiply, and what no machine's load changes. More of any is a change that is meant,
+and said here; bytes are those of the locked pyarrow."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from tests.waves import trips
+from tests.waves import same, trips
 
 import inlay
 
@@ -43,7 +44,8 @@ def keys(*ids: int) -> pa.Table:
 def filled() -> dict[str, bytes]:
     """The objects of a table of `FILES` files, which each test has for itself."""
     uri = f"memory://waves-{uuid4().hex}/t"
-    table = inlay.create(uri, SCHEMA, primary_key="id", sort_by=["id"])
+    context = same(inlay.connect(uri))
+    table = inlay.create(uri, SCHEMA, primary_key="id", sort_by=["id"], context=context)
     for n in range(FILES):
         table.append(rows(n * ROWS, ROWS))
     store = table._ctx.store
@@ -53,24 +55,33 @@ def filled() -> dict[str, bytes]:
 @pytest.fixture
 def uri(filled: dict[str, bytes]) -> str:
     place = f"memory://waves-{uuid4().hex}/t"
-    store = inlay.connect(place).store
+    store = same(inlay.connect(place)).store
     for key, body in filled.items():
         store.put(key, body)
     return place
 
 
+def opened(uri: str) -> inlay.Table:
+    return inlay.open(uri, context=same(inlay.connect(uri)))
+
+
 Act = Callable[[inlay.Table], object]
-# (waves, requests) of each on a table that was just opened: the pointer's is one of both.
-READS: dict[str, tuple[tuple[int, int], Act]] = {
-    "count": ((1, 1), lambda t: t.count()),
+Counts = tuple[int, int, int, int]
+# (waves, requests, bytes up, bytes down) of each on a table that was just opened: the pointer's are of it.
+READS: dict[str, tuple[Counts, Act]] = {
+    "count": ((1, 1, 0, 2104), lambda t: t.count()),
     "point by key: footer with index, pages": (
-        (3, 10),
+        (3, 10, 0, 300083),
         lambda t: t.scan(where=f"id = {ROWS // 2}").to_arrow(),
     ),
-    "two columns": ((3, 1 + 3 * FILES), lambda t: t.scan(columns=["id", "c5"]).to_arrow()),
-    "all columns: each file whole": ((2, 1 + FILES), lambda t: t.scan().to_arrow()),
-    "limit 10": ((3, 10), lambda t: t.scan(limit=10).to_arrow()),
-    "absent by key": ((1, 1), lambda t: t.scan(where="id = -1").to_arrow()),
+    "two columns": ((3, 25, 0, 2760426), lambda t: t.scan(columns=["id", "c5"]).to_arrow()),
+    "all columns: each file whole": ((2, 9, 0, 17694766), lambda t: t.scan().to_arrow()),
+    "few rows of every file, by a value in no order": (
+        (4, 36, 0, 17152366),
+        lambda t: t.scan(where="c0 < 0.0002").to_arrow(),
+    ),
+    "limit 10": ((3, 10, 0, 285150), lambda t: t.scan(limit=10).to_arrow()),
+    "absent by key": ((1, 1, 0, 2104), lambda t: t.scan(where="id = -1").to_arrow()),
 }
 
 
@@ -78,18 +89,18 @@ READS: dict[str, tuple[tuple[int, int], Act]] = {
 def test_waves_of_reading(name: str, uri: str) -> None:
     expected, act = READS[name]
     with trips(uri) as asked:
-        assert asked.of(lambda: act(asked.open())) == expected
+        assert asked.counted(lambda: act(asked.open())) == expected
 
 
 def test_a_count_under_a_list_of_keys_is_four_waves(uri: str) -> None:
     """Pointer, then the keys beside the ends of the files, then their key columns."""
     listed = list(range(0, FILES * ROWS, 60))
-    inlay.open(uri).delete(keys=keys(*listed))
+    opened(uri).delete(keys=keys(*listed))
     with trips(uri) as asked:
         counted: list[int] = []
-        waves = asked.of(lambda: counted.append(asked.open().count()))
+        waves = asked.counted(lambda: counted.append(asked.open().count()))
     assert counted == [FILES * ROWS - len(listed)]
-    assert waves == (3, 2 + 2 * FILES)
+    assert waves == (3, 2 + 2 * FILES, 0, 354492)
 
 
 @pytest.mark.parametrize(
@@ -97,51 +108,54 @@ def test_a_count_under_a_list_of_keys_is_four_waves(uri: str) -> None:
     [
         # Pointer, ends of the files; the pages that bounds promise most of, with all columns, by more
         # requests than threads; of a file with two of them the other columns are in a wave of their own.
-        ("c3", (5, 53)),
+        ("c3", (5, 53, 0, 3885721)),
         # Pointer, the end of the file whose bounds promise all ten, a page of each column.
-        ("id", (3, 10)),
+        ("id", (3, 10, 0, 284740)),
     ],
 )
-def test_the_first_rows_of_an_order(column: str, expected: tuple[int, int], uri: str) -> None:
+def test_the_first_rows_of_an_order(column: str, expected: Counts, uri: str) -> None:
     with trips(uri) as asked:
         answers: list[Any] = []
 
         def act() -> None:
             answers.append(asked.open().scan(order_by=f"{column} DESC", limit=10).to_arrow())
 
-        counts = asked.of(act)
+        counts = asked.counted(act)
     everything = inlay.open(uri).scan(columns=[column]).to_arrow()[column].to_pylist()
     assert answers[0][column].to_pylist() == sorted(everything, reverse=True)[:10]
     assert counts == expected
 
 
-# (waves, requests) of each on a table that is open: its base is known.
-WRITES: dict[str, tuple[tuple[int, int], Act]] = {
+# The same of each on a table that is open: its base is known.
+WRITES: dict[str, tuple[Counts, Act]] = {
     "append: rows beside the archive, then the pointer": (
-        (2, 3),
+        (2, 3, 14863, 0),
         lambda t: t.append(rows(10**6, 100)),
     ),
-    "append of 20,000 rows": ((2, 3), lambda t: t.append(rows(10**6, 20_000))),
-    "upsert: rows and keys beside the archive": ((2, 4), lambda t: t.upsert(rows(0, 1_000))),
-    "upsert of a few": ((2, 3), lambda t: t.upsert(rows(0, 10))),
-    "delete by a range": ((2, 2), lambda t: t.delete("id < 10")),
-    "delete by a condition": ((2, 2), lambda t: t.delete("part = 1 AND c1 > 0.5")),
-    "delete of a few keys": ((2, 2), lambda t: t.delete(keys=keys(1, 2, 3))),
+    "append of 20,000 rows": ((2, 3, 1111830, 0), lambda t: t.append(rows(10**6, 20_000))),
+    "upsert: rows and keys beside the archive": (
+        (2, 4, 74676, 0),
+        lambda t: t.upsert(rows(0, 1_000)),
+    ),
+    "upsert of a few": ((2, 3, 8917, 0), lambda t: t.upsert(rows(0, 10))),
+    "delete by a range": ((2, 2, 4266, 0), lambda t: t.delete("id < 10")),
+    "delete by a condition": ((2, 2, 4277, 0), lambda t: t.delete("part = 1 AND c1 > 0.5")),
+    "delete of a few keys": ((2, 2, 4261, 0), lambda t: t.delete(keys=keys(1, 2, 3))),
     "delete of many keys: beside the archive": (
-        (2, 3),
+        (2, 3, 4878, 0),
         lambda t: t.delete(keys=keys(*range(1_000))),
     ),
     "update of a row: pointer, end of a file, pages, then as an append": (
-        (5, 13),
+        (5, 13, 8121, 285150),
         lambda t: t.update({"text": "'x'"}, where="id = 7"),
     ),
 }
 
 
-def check_waves(uri: str, expected: tuple[int, int], act: Act) -> inlay.Table:
+def check_waves(uri: str, expected: Counts, act: Act) -> inlay.Table:
     with trips(uri) as asked:
         table = asked.open()
-        assert asked.of(lambda: act(table)) == expected
+        assert asked.counted(lambda: act(table)) == expected
     return table
 
 
@@ -152,25 +166,31 @@ def test_waves_of_writing(name: str, uri: str) -> None:
 
 
 # What looks at the table again first, or goes on after its commit, begins and ends with the pointer.
-MAINTENANCE: dict[str, tuple[tuple[int, int], Act]] = {
+MAINTENANCE: dict[str, tuple[Counts, Act]] = {
     "a row by vector: end of a file, pages, then archive and pointer": (
-        (5, 5),
+        (5, 5, 4251, 14137),
         lambda t: t.delete("id = 7", mode="vector"),
     ),
     "a row by surgery: then its row group, beside it a look at the object, the new one": (
-        (7, 8),
+        (7, 8, 2216611, 2226417),
         lambda t: t.delete("id = 7", mode="surgery"),
     ),
     "a row of each file by surgery: one file after the other": (
-        (5 + 2 * FILES, 3 + 5 * FILES),
+        (21, 43, 17696442, 18075497),
         lambda t: t.delete(f"id % {ROWS} = 7", mode="surgery"),
     ),
-    "a row by rewriting its file": ((7, 7), lambda t: t.delete("id = 7", mode="rewrite")),
-    "compact: each file whole, and the new one": ((6, 5 + FILES), lambda t: t.maintain.compact()),
-    "rewrite where nothing is to be done": ((1, 1), lambda t: t.maintain.rewrite()),
-    "expire": ((4, 4), lambda t: t.maintain.expire(days=0, min_versions=1)),
-    "look for garbage": ((4, 11), lambda t: t.maintain.collect_garbage()),
-    "verify": ((5, 19), lambda t: t.maintain.verify()),
+    "a row by rewriting its file": (
+        (7, 7, 2216599, 2220871),
+        lambda t: t.delete("id = 7", mode="rewrite"),
+    ),
+    "compact: each file whole, and the new one": (
+        (6, 13, 17678298, 17696554),
+        lambda t: t.maintain.compact(),
+    ),
+    "rewrite where nothing is to be done": ((1, 1, 0, 2104), lambda t: t.maintain.rewrite()),
+    "expire": ((4, 4, 4191, 4191), lambda t: t.maintain.expire(days=0, min_versions=1)),
+    "look for garbage": ((4, 11, 0, 13361), lambda t: t.maintain.collect_garbage()),
+    "verify": ((5, 19, 0, 34713), lambda t: t.maintain.verify()),
 }
 
 
@@ -180,26 +200,26 @@ def test_waves_of_maintenance(name: str, uri: str) -> None:
 
 
 def test_a_delete_is_materialised_in_nine_waves(uri: str) -> None:
-    inlay.open(uri).delete("id < 10")
+    opened(uri).delete("id < 10")
     with trips(uri) as asked:
         table = asked.open()
-        assert asked.of(lambda: table.maintain.rewrite()) == (9, 9)
+        assert asked.counted(lambda: table.maintain.rewrite()) == (9, 9, 2216036, 2255494)
 
 
 def test_a_table_is_made_in_four_waves() -> None:
     """Nothing is there: a look and a listing. Then the pointer, and whether the store keeps conditions."""
     place = f"memory://waves-{uuid4().hex}/t"
     with trips(place) as asked:
-        made = asked.of(lambda: inlay.create(place, SCHEMA, context=asked.context))
-    assert made == (4, 4)
+        made = asked.counted(lambda: inlay.create(place, SCHEMA, context=asked.context))
+    assert made == (4, 4, 2022, 0)
 
 
 def test_changes_are_compared_and_written_in_four_waves(uri: str) -> None:
     """Read: the end of the file, the key's pages. Then rows, keys and archive; then the pointer."""
     with trips(uri) as asked:
         table = asked.open()
-        changes = asked.of(lambda: table.apply_changes(rows(0, 100), order="c0"))
-    assert changes == (5, 8)
+        changes = asked.counted(lambda: table.apply_changes(rows(0, 100), order="c0"))
+    assert changes == (5, 8, 15521, 51735)
 
 
 def test_a_clock_counts_what_is_one_after_the_other(uri: str) -> None:
