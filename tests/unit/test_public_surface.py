@@ -18,8 +18,8 @@ from inlay.table.inspect import Inspect
 from inlay.table.maintain import Maintain
 from inlay.table.refs import Refs
 
-# What the table itself supplies, and the executors that only Spark replaces.
-INTERNAL = {"ctx", "base", "worker"}
+# What the table itself supplies, and the processes that only another engine has.
+INTERNAL = {"ctx", "base", "runner"}
 RENAMED = {"grace_seconds": "grace"}
 
 

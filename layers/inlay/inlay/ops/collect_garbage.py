@@ -111,8 +111,8 @@ def collect_garbage(
     hmac_key: bytes | None = None,
     signer: Signer | None = None,
     copies: LockedCopies | None = None,
-    life_seconds: float | None = None,
-    clock_margin_seconds: float | None = None,
+    life_seconds: float | None = LIFE_SECONDS,
+    clock_margin_seconds: float | None = CLOCK_MARGIN_SECONDS,
     landing: str | None = None,
     retention_days: Mapping[str, float] | None = None,
 ) -> CollectResult:
