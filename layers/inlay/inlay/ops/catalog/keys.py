@@ -18,16 +18,14 @@ import pyarrow.compute as pc
 from inlay.errors import ConcurrentChange
 from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, And, Comparison, Literal, Predicate
-from inlay.format.schema import Primitive
 from inlay.format.snapshot import Snapshot
-from inlay.format.values import order_key
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.write.keyed_rows import Keys, keys_predicate
 from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Projection
 from inlay.plan.change import Reads
-from inlay.plan.pruning.prune import Evidence, may_match
+from inlay.plan.pruning.prune import Evidence, combined_stats, may_match
 from inlay.plan.scan import ScanPlan, plan_scan
 
 # Rows added meanwhile whose keys are held in memory; if there are more, they are taken for a conflict.
@@ -57,20 +55,16 @@ def without_new_keys(
 def _bounds(snapshot: Snapshot, files: Sequence[DataFile]) -> Predicate:
     """A condition that holds for every row of the files."""
     evidence = Evidence.of_snapshot(snapshot)
+    known = combined_stats((evidence.of(file), file.rows) for file in files)
     parts: list[Predicate] = []
     for field_id in snapshot.primary_key:
-        kind = snapshot.schema.types[field_id]
-        if not isinstance(kind, Primitive) or kind.is_float:  # NaN is a key, and outside of bounds
+        kind, column = snapshot.schema.types[field_id], known.get(field_id)
+        if column is None or kind.is_float:  # NaN is a key, and outside of bounds
             continue
-        known = [evidence.column(file, field_id) for file in files]
-        lower = [c.lower for c in known if c is not None and c.lower is not None]
-        upper = [c.upper for c in known if c is not None and c.upper is not None]
-        if len(lower) == len(files):
-            least = Literal(kind, min(lower, key=order_key))
-            parts.append(Comparison(field_id, ">=", least))
-        if len(upper) == len(files):
-            greatest = Literal(kind, max(upper, key=order_key))
-            parts.append(Comparison(field_id, "<=", greatest))
+        if column.lower is not None:
+            parts.append(Comparison(field_id, ">=", Literal(kind, column.lower)))
+        if column.upper is not None:
+            parts.append(Comparison(field_id, "<=", Literal(kind, column.upper)))
     return And(tuple(parts)) if parts else TRUE
 
 
