@@ -368,7 +368,7 @@ class DuckDB(Files):
 
         def ask(query: Query) -> int:
             text = sql(f"'{self.uri(name)}/*.parquet'", query)
-            return int(connection.execute(text).fetch_arrow_table().num_rows)
+            return int(connection.execute(text).to_arrow_table().num_rows)
 
         return ask
 
