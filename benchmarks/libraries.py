@@ -708,8 +708,6 @@ class Lance(Library):
 LIBRARIES: dict[str, type[Library]] = {
     each.name: each for each in (Inlay, PyArrow, DuckDB, Polars, DeltaLake, PyIceberg, Lance)
 }
-# Those of which many processes may append to one table, by S3's conditions alone.
-WRITERS = ("deltalake", "lance")
 
 
 # -- many writers (contention.py) ------------------------------------------------------------------
