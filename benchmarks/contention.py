@@ -67,7 +67,7 @@ LATENCY_MS = 20.0
 # A pointer is about this long on the wire.
 BODY = os.urandom(2_000)
 ROW = pa.table({"id": pa.array([1], pa.int64())})
-# libraries.WRITERS
+# Of `libraries.py`: those whose tables many processes may append to by S3's conditions alone.
 PEERS = ("deltalake", "lance")
 # Writers start together, once the slowest has imported everything.
 START_SECONDS = 120.0

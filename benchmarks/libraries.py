@@ -38,6 +38,8 @@ Act = Callable[[], Any]
 # Answers a query with its number of rows.
 Ask = Callable[[Query], int]
 ROW = pa.table({"id": pa.array([1], pa.int64())})
+# Of pyiceberg, to fill a table.
+MOST_COMMITS = 100
 
 
 def sql(table: str, query: Query) -> str:
@@ -368,7 +370,7 @@ class DuckDB(Files):
 
         def ask(query: Query) -> int:
             text = sql(f"'{self.uri(name)}/*.parquet'", query)
-            return int(connection.execute(text).fetch_arrow_table().num_rows)
+            return int(connection.execute(text).to_arrow_table().num_rows)
 
         return ask
 
@@ -535,8 +537,14 @@ class PyIceberg(Library):
 
     def fill(self, pieces: Sequence[pa.Table], name: str) -> None:
         table = self.create(name, pieces[0].schema)
-        for piece in pieces:
-            table.append(piece)
+        if len(pieces) <= MOST_COMMITS:
+            for piece in pieces:
+                table.append(piece)
+            return
+        # Each commit writes all that were before again: a thousand take minutes.
+        Files(self.endpoint).fill(pieces, f"{name}-files")
+        paths = [self.uri(f"{name}-files/{n:04}.parquet") for n in range(len(pieces))]
+        table.add_files(paths)
 
     def open(self, name: str) -> Ask:
         table = self.table(name)
@@ -700,8 +708,6 @@ class Lance(Library):
 LIBRARIES: dict[str, type[Library]] = {
     each.name: each for each in (Inlay, PyArrow, DuckDB, Polars, DeltaLake, PyIceberg, Lance)
 }
-# Those of which many processes may append to one table, by S3's conditions alone.
-WRITERS = ("deltalake", "lance")
 
 
 # -- many writers (contention.py) ------------------------------------------------------------------
