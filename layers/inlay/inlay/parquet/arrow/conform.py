@@ -36,6 +36,7 @@ from inlay.parquet.arrow.types import (
     inner_fields,
     is_list,
     nested_as,
+    paired,
     plain_type,
     primitive_from_arrow,
     schema_to_arrow,
@@ -76,25 +77,11 @@ def check_fits(
 def check_names(arrow: pa.Schema, schema: Schema) -> None:
     """Raises SchemaMismatch for columns and nested fields the table lacks, and for duplicate names.
     `conformed` checks the types, by the values."""
-    _names(list(arrow), schema.fields, ())
-
-
-def _names(given: list[pa.Field], fields: tuple[Field, ...], path: Path) -> None:
-    by_name = _known_by_name(given, fields, path, extra=False)
-    for field in fields:
-        if field.name in by_name:
-            _names_within(plain_type(by_name[field.name].type), field, (*path, field.name))
-
-
-def _names_within(arrow: pa.DataType, field: Field, path: Path) -> None:
-    match field.type:
-        case Struct(fields) if pa.types.is_struct(arrow):
-            _names([arrow.field(i) for i in range(arrow.num_fields)], fields, path)
-        case ListOf(element) if is_list(arrow):
-            _names_within(plain_type(arrow.value_type), element, (*path, "element"))
-        case MapOf(key, value) if pa.types.is_map(arrow):
-            _names_within(plain_type(arrow.key_type), key, (*path, "key"))
-            _names_within(plain_type(arrow.item_type), value, (*path, "value"))
+    _known_by_name(list(arrow), schema.fields, (), extra=False)
+    for path, column, field, _ in paired(arrow, schema.fields):
+        kind = plain_type(column.type)
+        if isinstance(field.type, Struct) and pa.types.is_struct(kind):
+            _known_by_name(list(kind), field.type.fields, path, extra=False)
 
 
 def _known_by_name(
@@ -150,8 +137,7 @@ def _check_field(
     arrow = plain_type(source.type)
     match field.type:
         case Struct(fields) if pa.types.is_struct(arrow):
-            children = [arrow.field(i) for i in range(arrow.num_fields)]
-            yield from _check_fields(children, fields, path, evidence, extra)
+            yield from _check_fields(list(arrow), fields, path, evidence, extra)
         case ListOf(element) if is_list(arrow):
             yield from _check_field(arrow.value_field, element, (*path, "element"), evidence, extra)
         case MapOf(key, value) if pa.types.is_map(arrow):
@@ -509,17 +495,16 @@ def _conform_nested(
 ) -> pa.Array:
     match was.type, field.type:
         case Struct(recorded), Struct(target) if pa.types.is_struct(array.type):
-            names = [array.type.field(i).name for i in range(array.type.num_fields)]
+            names = [child.name for child in array.type]
             # A child under a null parent may be anything: flatten makes it null.
             children = dict(zip(names, array.flatten(), strict=True))
             optional = tuple(replace(f, nullable=True) for f in target)
             made = _conform_fields(children, recorded, optional, len(array), path, by_value)
-            fields = [arrow.field(i) for i in range(arrow.num_fields)]
             for at, field in enumerate(target):
                 if not field.nullable:
                     made[at] = _fill_under(array, made[at])
                     _require(made[at], field, (*path, field.name))
-            return pa.StructArray.from_arrays(made, fields=fields, mask=array.is_null())
+            return pa.StructArray.from_arrays(made, fields=list(arrow), mask=array.is_null())
         case ListOf(was_element), ListOf(element) if is_list(array.type):
             sides = [(was_element, element)]
         case MapOf(was_key, was_value), MapOf(key, value) if pa.types.is_map(array.type):
@@ -544,14 +529,14 @@ def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
     """Nulls whose required children are not null, unlike those of `pa.nulls`."""
     if pa.types.is_struct(kind):
         mask = pa.repeat(to_scalar(True, pa.bool_()), rows)
-        return pa.StructArray.from_arrays(*_children(rows, kind), mask=mask)
+        return pa.StructArray.from_arrays(_children(rows, kind), fields=list(kind), mask=mask)
     return pa.nulls(rows, kind)
 
 
 def _blanks(rows: int, kind: pa.DataType) -> pa.Array:
     """Placeholder values of a type, which are never visible: zero, empty."""
     if pa.types.is_struct(kind):
-        return pa.StructArray.from_arrays(*_children(rows, kind))
+        return pa.StructArray.from_arrays(_children(rows, kind), fields=list(kind))
     if pa.types.is_list(kind) or pa.types.is_map(kind):
         return pa.array([[]] * rows, kind)
     if pa.types.is_fixed_size_binary(kind):
@@ -561,6 +546,5 @@ def _blanks(rows: int, kind: pa.DataType) -> pa.Array:
     return pa.repeat(to_scalar(False if pa.types.is_boolean(kind) else 0, kind), rows)
 
 
-def _children(rows: int, kind: pa.DataType) -> tuple[list[pa.Array], None, list[pa.Field]]:
-    fields = [kind.field(i) for i in range(kind.num_fields)]
-    return [(_nulls if f.nullable else _blanks)(rows, f.type) for f in fields], None, fields
+def _children(rows: int, kind: pa.StructType) -> list[pa.Array]:
+    return [(_nulls if child.nullable else _blanks)(rows, child.type) for child in kind]

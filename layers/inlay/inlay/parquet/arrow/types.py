@@ -288,8 +288,7 @@ def _type_from_arrow(arrow: pa.DataType, path: tuple[str, ...], ids: Iterator[in
         )
     arrow = plain_type(arrow)
     if pa.types.is_struct(arrow) and arrow.num_fields:
-        children = [arrow.field(i) for i in range(arrow.num_fields)]
-        return Struct(_fields_from_arrow(children, path, ids))
+        return Struct(_fields_from_arrow(list(arrow), path, ids))
     if is_list(arrow):
         element = _field_from_arrow(arrow.value_field, (*path, "element"), ids, "element")
         return ListOf(element)
