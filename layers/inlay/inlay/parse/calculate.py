@@ -606,10 +606,7 @@ class Calculator:
 
     def read_as(self, kind: Primitive, text: str, at: Syntax) -> Constant:
         """A text as a value of a temporal type."""
-        try:
-            value = read_as(kind, text)
-        except ValueError as error:
-            raise refused(at, f"this string is not a {kind.name}: {error}") from None
+        value = read_as(kind, text, at)
         if isinstance(value, Moment) and kind.name == "timestamptz":
             value = Moment(value.value, zoned=True)
         return self.constant(Given(value, at.at))

@@ -119,16 +119,14 @@ class _Setter:
 
     def constant(self, node: Given, kind: Primitive, written: Written | Span) -> Value:
         assert not isinstance(written, Span)
+        if isinstance(written, Text) and kind.is_temporal:
+            written = read_as(kind, written.value, node)
         try:
-            if isinstance(written, Text) and kind.is_temporal:
-                written = read_as(kind, written.value)
             near = neighbours(kind, written)
         except InlayError as error:
             message = error.message.replace("be compared with a column", "be assigned to a column")
             message = f"{message} ({self.column.name!r})"
             raise refused(node, message, error.next_step) from None
-        except ValueError as error:
-            raise refused(node, f"this string is not a {kind.name}: {error}") from None
         if not near.exact or near.below is None:
             raise refused(
                 node, f"this value does not fit column {self.column.name!r} of type {kind}"

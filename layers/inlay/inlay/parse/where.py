@@ -184,8 +184,10 @@ def _as_type(value: Written | Span | None, to: Primitive) -> Written | Span | No
     match to.name, value:
         case ("date", Day()) | ("time", Clock()) | ("string", Text()) | ("bool", Flag()):
             return value
-        case "date" | "time", Text(text):
-            return read_as(to, text.strip())
+        case "date", Text(text):
+            return read_day(text.strip())
+        case "time", Text(text):
+            return read_clock(text.strip())
         case "date", Moment(nanos):
             return Day(nanos // NANOS_PER_DAY)
         case "timestamp" | "timestamptz", Text(text):
@@ -450,18 +452,18 @@ class Binder:
         if not isinstance(node, Given) or isinstance(node.value, Span):
             raise refused(node, "a literal is needed here")
         if isinstance(node.value, Text) and kind.is_temporal:
-            try:
-                return read_as(kind, node.value.value)
-            except ValueError as error:
-                raise refused(node, f"this string is not a {kind.name}: {error}") from None
+            return read_as(kind, node.value.value, node)
         return node.value
 
 
-def read_as(kind: Primitive, text: str) -> Written:
-    """A plain string as a literal of a temporal type. The ValueError states what is wrong."""
-    if kind.name == "date":
-        return read_day(text)
-    return read_clock(text) if kind.name == "time" else read_moment(text)
+def read_as(kind: Primitive, text: str, at: Syntax) -> Written:
+    """A plain string as a literal of a temporal type."""
+    try:
+        if kind.family == "date":
+            return read_day(text)
+        return read_clock(text) if kind.family == "time" else read_moment(text)
+    except ValueError as error:
+        raise refused(at, f"this string is not a {kind.name}: {error}") from None
 
 
 def _requote(pattern: str, escape: str) -> str:
