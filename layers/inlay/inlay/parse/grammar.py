@@ -54,6 +54,8 @@ from inlay.parse.values import Values, written_of
 # Far above what people write and what a marker may hold; far below what parses noticeably long.
 MAX_TEXT = 64 * 1024
 
+_FLATTEN = "Flatten it: x IN (1, 2, …) instead of nested conditions"
+
 KEYWORDS = ("AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE")
 
 # SQL's names of types, and ours. TIMESTAMP is in microseconds, as in most engines.
@@ -134,7 +136,7 @@ def errors_in(text: str) -> Iterator[None]:
         raise InvalidPredicate(
             "this is nested too deeply to be read here",
             text=text,
-            next_step="Flatten it: x IN (1, 2, …) instead of nested conditions",
+            next_step=_FLATTEN,
         ) from None
 
 
@@ -580,11 +582,7 @@ def _check_depth(root: Syntax) -> None:
 
 
 def _too_deep(at: Placed) -> InvalidPredicate:
-    return refused(
-        at,
-        f"this is nested deeper than {MAX_DEPTH} levels",
-        "Flatten it: x IN (1, 2, …) instead of nested conditions",
-    )
+    return refused(at, f"this is nested deeper than {MAX_DEPTH} levels", _FLATTEN)
 
 
 def over_many_rows(name: str, at: Placed) -> InvalidPredicate:

@@ -201,13 +201,11 @@ def _as_type(value: Written | Span | None, to: Primitive) -> Written | Span | No
             return Moment(days * NANOS_PER_DAY, to.name == "timestamptz")
         case _, Number(number) if to.is_integer and number.is_finite():
             least, greatest = integer_range(to) or (0, 0)
-            # Before it is rounded: EXACT has no room for the digits of 1e300.
-            if not least - 1 < number < greatest + 1:
-                raise ValueError("the number is beyond the type's range")
-            whole = number.quantize(Decimal(1), ROUND_HALF_UP, EXACT)
-            if not least <= whole <= greatest:
-                raise ValueError("the number is beyond the type's range")
-            return Number(whole)
+            if least - 1 < number < greatest + 1:  # else EXACT has no room for the digits of 1e300
+                whole = number.quantize(Decimal(1), ROUND_HALF_UP, EXACT)
+                if least <= whole <= greatest:
+                    return Number(whole)
+            raise ValueError("the number is beyond the type's range")
     return None
 
 

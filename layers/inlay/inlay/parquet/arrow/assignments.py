@@ -94,18 +94,18 @@ def _value(
             case Column() | Constant() | Test() | Apply() as expression:
                 values = _fitted(calculate(expression, batch, columns), target)
     except NotCalculable as error:
-        raise SchemaMismatch(
-            f"the value of column {field.name!r} cannot be calculated: {error}",
-            next_step="Restrict the update by its WHERE, or choose another value",
-        ) from None
+        fault = f"the value of column {field.name!r} cannot be calculated: {error}"
     except pa.ArrowInvalid:
-        raise SchemaMismatch(
-            f"an update gives values that column {field.name!r} of type "
-            f"{arrow_type(field.type)} cannot hold exactly",
-            next_step="Restrict the update by its WHERE, or choose another value",
-        ) from None
-    _check_required(field, values)
-    return values
+        fault = (
+            f"an update gives values that column {field.name!r} of type {arrow_type(field.type)} "
+            "cannot hold exactly"
+        )
+    else:
+        _check_required(field, values)
+        return values
+    raise SchemaMismatch(
+        fault, next_step="Restrict the update by its WHERE, or choose another value"
+    )
 
 
 def _fitted(values: pa.Array, target: pa.DataType) -> pa.Array:
