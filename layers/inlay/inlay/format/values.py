@@ -127,7 +127,7 @@ def physical(kind: Primitive, value: object) -> Value:
 
     Raises InvalidRequest when it is not a value of the type.
     """
-    match kind.family:
+    match LEAF_TYPES[kind.name].family:
         case "bool":
             if isinstance(value, bool):
                 return value

@@ -17,12 +17,12 @@ only. The error for an unknown name lists similar names.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from inlay.errors import InvalidPredicate, InvalidRequest
 from inlay.format.binding import Flag, Number, Octets, Text
@@ -46,10 +46,11 @@ from inlay.parse.syntax import (
     Negated,
     OneOf,
     Syntax,
-    children,
 )
 from inlay.parse.times import read_span, read_typed
 from inlay.parse.values import Values, written_of
+
+_Node = TypeVar("_Node", bound=Syntax)
 
 # Far above what people write and what a marker may hold; far below what parses noticeably long.
 MAX_TEXT = 64 * 1024
@@ -579,6 +580,37 @@ def _check_depth(root: Syntax) -> None:
         if depth > MAX_DEPTH:
             raise _too_deep(node)
         stack.extend((child, depth + 1) for child in children(node))
+
+
+def children(node: Syntax) -> Iterator[Syntax]:
+    """The direct children of a node of any kind, in the order of the text."""
+    return _syntax_in(tuple(getattr(node, member.name) for member in fields(node)))
+
+
+def _syntax_in(member: Any) -> Iterator[Syntax]:
+    if isinstance(member, Syntax):
+        yield member
+    elif isinstance(member, tuple):
+        for part in member:
+            yield from _syntax_in(part)
+
+
+def rebuilt(node: _Node, change: Callable[[Syntax], Syntax]) -> _Node:
+    """The node with each of its direct children changed, in the order of the text."""
+    changed: dict[str, Any] = {}
+    for member in fields(node):
+        value = getattr(node, member.name)
+        if isinstance(value, Syntax):  # of a long sum: no frame more than needed
+            changed[member.name] = change(value)
+        elif isinstance(value, tuple):
+            changed[member.name] = _within(value, change)
+    return replace(node, **changed)
+
+
+def _within(member: Any, change: Callable[[Syntax], Syntax]) -> Any:
+    if isinstance(member, tuple):
+        return tuple(_within(part, change) for part in member)
+    return change(member) if isinstance(member, Syntax) else member
 
 
 def _too_deep(at: Placed) -> InvalidPredicate:

@@ -6,9 +6,7 @@ later errors can point at it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass
 
 from inlay.format.binding import Written
 from inlay.format.schema import Primitive
@@ -167,33 +165,3 @@ Syntax = (
     | Joined
     | Negated
 )
-_Node = TypeVar("_Node", bound=Syntax)
-
-
-def children(node: Syntax) -> Iterator[Syntax]:
-    """The direct children of a node of any kind, in the order of the text."""
-    return _syntax_in(tuple(getattr(node, member.name) for member in fields(node)))
-
-
-def _syntax_in(member: Any) -> Iterator[Syntax]:
-    if isinstance(member, Syntax):
-        yield member
-    elif isinstance(member, tuple):
-        for part in member:
-            yield from _syntax_in(part)
-
-
-def rebuilt(node: _Node, change: Callable[[Syntax], Syntax]) -> _Node:
-    """The node with each of its direct children changed, in the order of the text."""
-    changed: dict[str, Any] = {}
-    for name in (member.name for member in fields(node)):
-        value = getattr(node, name)
-        # Of a long sum: no frame more than needed.
-        changed[name] = change(value) if isinstance(value, Syntax) else _within(value, change)
-    return replace(node, **changed)
-
-
-def _within(member: Any, change: Callable[[Syntax], Syntax]) -> Any:
-    if isinstance(member, tuple):
-        return tuple(_within(part, change) for part in member)
-    return change(member) if isinstance(member, Syntax) else member

@@ -47,7 +47,7 @@ from inlay.format.predicate import (
 )
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.values import EXACT, NANOS_PER_DAY, days_of, integer_range
-from inlay.parse.grammar import refused, resolve
+from inlay.parse.grammar import rebuilt, refused, resolve
 from inlay.parse.syntax import (
     DISTINCT,
     Between,
@@ -64,7 +64,6 @@ from inlay.parse.syntax import (
     OneOf,
     Span,
     Syntax,
-    rebuilt,
 )
 from inlay.parse.times import (
     UNITS,

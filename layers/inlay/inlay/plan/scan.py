@@ -78,15 +78,11 @@ def fields_of_marker(marker: Marker) -> frozenset[int]:
 
 def reference_may_hit(marker: Marker, segment: Segment, evidence: Evidence) -> bool:
     """The same for all files under a reference."""
-    return _may_hit(marker, segment.stats, segment.rows, evidence.schema)
-
-
-def _may_hit(marker: Marker, stats: Stats, rows: int, schema: Schema) -> bool:
     # A marker of which statistics say nothing may hit anything, whatever its kind.
     if isinstance(marker.body, Keys):
-        return keys_may_match(marker.body, stats, rows)
-    predicate = marker_predicate(marker, schema)
-    return predicate is None or may_match(predicate, stats, rows)
+        return keys_may_match(marker.body, segment.stats, segment.rows)
+    predicate = marker_predicate(marker, evidence.schema)
+    return predicate is None or may_match(predicate, segment.stats, segment.rows)
 
 
 def marker_may_hit(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
@@ -99,7 +95,10 @@ def marker_may_hit(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
         return False
     # An erasure leaves nothing out because of another writer's statistics.
     known = evidence.of(entry) if marker.erasure is None else evidence.trusted(entry)
-    return _may_hit(marker, known, entry.rows, evidence.schema)
+    if isinstance(marker.body, Keys):
+        return keys_may_match(marker.body, known, entry.rows)
+    predicate = marker_predicate(marker, evidence.schema)
+    return predicate is None or may_match(predicate, known, entry.rows)
 
 
 def marker_hits_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:

@@ -80,7 +80,6 @@ from inlay.plan.pruning.partitions import repartitioned
 from inlay.plan.pruning.prune import Evidence, all_match, trusted_under
 from inlay.plan.refs import edited_refs, net_counts, ref_view, with_layout_of
 from inlay.plan.scan import (
-    marker_hits_all,
     marker_may_hit,
     marker_predicate,
     plan_scan,
@@ -285,7 +284,7 @@ class Draft:
             tier, covered = self._parted(
                 tier,
                 self.state.contents.files,
-                partial(self._is_emptied, marker),
+                partial(self._is_emptied, predicate),
                 partial(reference_may_hit, marker, evidence=self.evidence),
             )
             self.dropped.add(covered)
@@ -305,23 +304,24 @@ class Draft:
         self.dropped.bytes += segment.bytes
         return True
 
-    def _is_emptied(self, marker: Marker, entry: DataFile) -> bool:
-        return entry.rows > 0 and marker_hits_all(marker, entry, self.evidence)
+    def _is_emptied(self, predicate: Predicate, entry: DataFile) -> bool:
+        return entry.rows > 0 and all_match(predicate, self.evidence.trusted(entry), entry.rows)
 
     def _worth_keeping(
         self, files: Tier[DataFile], markers: tuple[Marker, ...]
     ) -> tuple[Marker, ...]:
         """New table-wide markers that may still hit a file: the others have no effect any more. An erasure
         keeps its marker until its end."""
-        return tuple(
-            m
-            for m in markers
-            if m.file is not None or m.erasure is not None or self._may_hit(m, files)
-        )
+        kept: list[Marker] = []
+        for marker in markers:
+            of_one = marker.file is not None or marker.erasure is not None
+            if of_one or self._may_have(files, *self._hits(marker)):
+                kept.append(marker)
+        return tuple(kept)
 
-    def _may_hit(self, marker: Marker, files: Tier[DataFile]) -> bool:
-        return self._may_have(
-            files,
+    def _hits(self, marker: Marker) -> tuple[Callable[[DataFile], bool], Callable[[Segment], bool]]:
+        """Whether the marker may hit a file, and a file under a reference."""
+        return (
             partial(marker_may_hit, marker, evidence=self.evidence),
             partial(reference_may_hit, marker, evidence=self.evidence),
         )
@@ -365,7 +365,7 @@ class Draft:
                 return False
             if marker.file is not None:
                 return not self._may_have(files, lambda f: f.key == marker.file, lambda _: True)
-            return not self._may_hit(marker, files)
+            return not self._may_have(files, *self._hits(marker))
 
         # Readers ignore markers of missing files that are not loaded; compaction drops them.
         kept, gone = self._parted(tier, self.state.contents.markers, goes)
