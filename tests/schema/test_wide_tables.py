@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,11 @@ from inlay.ops.context import InlineExecutor
 AT_MOST = 3
 FEW = 500
 NARROW, WIDE = 60, 120
+# Each twice the one before; then so is what it adds to that, but for longer numbers.
+THOUSANDS = (400, 800, 1_600)
+EVENLY = 2.1
+
+Operation = Callable[[inlay.Table, pa.Table], object]
 
 
 def rows_of(columns: int) -> pa.Table:
@@ -34,7 +40,7 @@ def table_of(data: pa.Table, name: str) -> inlay.Table:
     return table
 
 
-OPERATIONS: dict[str, Callable[[inlay.Table, pa.Table], object]] = {
+OPERATIONS: dict[str, Operation] = {
     "create": lambda t, d: table_of(d, "another"),
     "append": lambda t, d: t.append(d),
     "scan": lambda t, d: t.scan().to_arrow(),
@@ -55,32 +61,50 @@ OPERATIONS: dict[str, Callable[[inlay.Table, pa.Table], object]] = {
 }
 
 
-def calls(
-    operation: Callable[[inlay.Table, pa.Table], object], name: str, columns: int
-) -> Counter[str]:
-    """How often each function of the library is called."""
-    data = rows_of(columns)
-    table = table_of(data, name)
-    found: Counter[str] = Counter()
+def calls(operation: Operation, table: inlay.Table, data: pa.Table, *, lines: bool) -> Counter[str]:
+    """How often each function of the library is called; with `lines`, the lines that are run in it, so that
+    each turn of a loop counts."""
+    found: Counter[CodeType] = Counter()
 
-    def seen(frame: FrameType, event: str, arg: object) -> None:
-        code = frame.f_code
-        if event == "call" and "inlay" in code.co_filename:
-            found[f"{code.co_filename}:{code.co_firstlineno} {code.co_name}"] += 1
+    def seen(frame: FrameType, event: str, arg: object) -> Any:
+        if "inlay" not in frame.f_code.co_filename:
+            return None
+        found[frame.f_code] += 1
+        return seen if lines else None
 
-    sys.setprofile(seen)
+    sys.settrace(seen)
     try:
         operation(table, data)
     finally:
-        sys.setprofile(None)
-    return found
+        sys.settrace(None)
+    named: Counter[str] = Counter()
+    for code, count in found.items():
+        named[f"{code.co_filename}:{code.co_firstlineno} {code.co_name}"] += count
+    return named
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_work_grows_with_the_columns_and_not_with_their_square(name: str) -> None:
-    operation = OPERATIONS[name]
-    calls(operation, name, NARROW + 1)  # imports, and what is kept of them
-    narrow, wide = (calls(operation, name, columns) for columns in (NARROW, WIDE))
+    found = []
+    for columns in (NARROW + 1, NARROW, WIDE):  # first imports, and what is kept of them
+        data = rows_of(columns)
+        found.append(calls(OPERATIONS[name], table_of(data, name), data, lines=False))
+    _, narrow, wide = found
     assert sum(wide.values()) > FEW
     grown = {k: (narrow[k], n) for k, n in wide.items() if n > max(FEW, AT_MOST * narrow[k])}
     assert grown == {}
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_thousands_of_columns_take_as_many_lines_and_bytes_for_each(name: str) -> None:
+    lines, moved = [], []
+    for columns in (NARROW, *THOUSANDS):
+        data = rows_of(columns)
+        table = table_of(data, f"{name} of thousands")
+        before = table.usage
+        lines.append(calls(OPERATIONS[name], table, data, lines=True).total())
+        used = table.usage - before
+        moved.append(used.bytes_up + used.bytes_down)
+    for _, few, more, most in (lines, moved):
+        assert most - more <= EVENLY * (more - few), (lines, moved)

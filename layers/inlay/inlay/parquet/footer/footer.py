@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -88,8 +88,7 @@ def footer_length(last8: bytes) -> int:
     return length + TRAILER_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnChunk:
+class ColumnChunk(NamedTuple):
     """One column of one row group."""
 
     tree: Struct

@@ -123,7 +123,8 @@ def read_layout(footer: Footer, bloom_lengths: Mapping[int, int] | None = None) 
     """
     _refuse_untrusted_writers(footer)
     known, endless = _regions_of(footer, bloom_lengths or {})
-    starts = sorted([*(r.start for r in known), *(r.start for r in endless), footer.start])
+    starts = sorted(r.start for r in [*known, *endless]) if endless else []
+    starts.append(footer.start)
     unsure = set()
     for bloom in endless:
         # Up to the next region: never too short, and exact where filters are packed.
@@ -155,24 +156,25 @@ def _regions_of(
     offset_indexes: list[Region] = []
     endless: list[Region] = []
     rows = 0
-    paths = [[part.encode("utf-8", "surrogateescape") for part in x.path] for x in footer.leaves]
+    leaves = [
+        (leaf, [part.encode("utf-8", "surrogateescape") for part in leaf.path])
+        for leaf in footer.leaves
+    ]
     for group in footer.row_groups:
-        rows += group.num_rows
+        rows += (group_rows := group.num_rows)
         ordinal = group.ordinal
-        for leaf, path, chunk in zip(footer.leaves, paths, group.columns, strict=True):
-            fault = _fault(leaf, path, chunk, group.num_rows)
+        for (leaf, path), chunk in zip(leaves, group.columns, strict=True):
+            fault = _fault(leaf, path, chunk, group_rows)
             if fault:
                 where = f"column {'.'.join(leaf.path)} of row group {ordinal}"
                 raise UnreadableFile(f"{where} {fault}")
-            at, size = chunk.start, chunk.compressed_size
-            if size:
+            if size := chunk.meta[Meta.COMPRESSED]:
+                at = chunk.start
                 data.append(Region(at, at + size, ordinal, leaf.index, Part.DATA))
             if (index := chunk.column_index) is not None:
-                at, end = index
-                column_indexes.append(Region(at, end, ordinal, leaf.index, Part.COLUMN_INDEX))
+                column_indexes.append(Region(*index, ordinal, leaf.index, Part.COLUMN_INDEX))
             if (index := chunk.offset_index) is not None:
-                at, end = index
-                offset_indexes.append(Region(at, end, ordinal, leaf.index, Part.OFFSET_INDEX))
+                offset_indexes.append(Region(*index, ordinal, leaf.index, Part.OFFSET_INDEX))
             if (offset := chunk.bloom_offset) is not None:
                 length = chunk.bloom_length or bloom_lengths.get(offset)
                 into = endless if length is None else blooms
@@ -189,9 +191,10 @@ def _fault(leaf: Leaf, path: list[bytes], chunk: ColumnChunk, rows: int) -> str 
     refuse_elsewhere(chunk)
     if meta[Meta.PATH] != path or meta[Meta.TYPE] != leaf.type:
         return "does not match the schema"
-    if leaf.repetition_level == 0 and meta[Meta.VALUES] != rows:
-        return f"has {meta[Meta.VALUES]} values for {rows} rows"
-    if meta[Meta.VALUES] and not meta[Meta.COMPRESSED]:
+    values = meta[Meta.VALUES]
+    if leaf.repetition_level == 0 and values != rows:
+        return f"has {values} values for {rows} rows"
+    if values and not meta[Meta.COMPRESSED]:
         return "has values but no bytes"
     return None
 
@@ -435,7 +438,7 @@ def page_locations(offset_index: bytes) -> list[tuple[int, int, int]]:
 
 _LOCATION = (PageLocation.OFFSET, PageLocation.SIZE, PageLocation.FIRST_ROW)
 # The heads of these fields as each writer encodes them: each id is one more than the one before.
-_PLAIN_HEADS = tuple(1 << 4 | key & 15 for key in _LOCATION)
+_OFFSET_HEAD, _SIZE_HEAD, _FIRST_ROW_HEAD = (1 << 4 | key & 15 for key in _LOCATION)
 
 # A page's offset, bytes and first row, and where in the index the offset is: start and end.
 _Location = tuple[int, int, int, int, int]
@@ -445,18 +448,23 @@ def _plain_locations(index: bytes) -> tuple[list[_Location], int] | None:
     """The same in a tenth of the time, and where in the index they end, if it begins with locations of
     these fields alone."""
     locations: list[_Location] = []
-    of_offset, of_size, of_row = _PLAIN_HEADS
     try:
         count, at = _number_of_pages(index)
         for _ in range(count):
-            offset, end = decode_varint(index, at + 1)
-            size, end_of_size = decode_varint(index, end + 1)
-            row, stop = decode_varint(index, end_of_size + 1)
-            heads = (index[at], index[end], index[end_of_size], index[stop])
-            if heads != (of_offset, of_size, of_row, 0) or (offset | size | row) & 1:  # below 0
+            if index[at] != _OFFSET_HEAD:
                 return None
-            locations.append((offset >> 1, size >> 1, row >> 1, at + 1, end))
-            at = stop + 1
+            start = at + 1
+            offset, end = decode_varint(index, start)
+            if index[end] != _SIZE_HEAD:
+                return None
+            size, at = decode_varint(index, end + 1)
+            if index[at] != _FIRST_ROW_HEAD:
+                return None
+            first_row, at = decode_varint(index, at + 1)
+            if index[at] != 0 or (offset | size | first_row) & 1:  # odd: below 0
+                return None
+            at += 1
+            locations.append((offset >> 1, size >> 1, first_row >> 1, start, end))
     except (IndexError, ThriftError):
         return None
     return locations, at

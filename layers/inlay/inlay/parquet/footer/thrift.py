@@ -392,54 +392,89 @@ def decode_varint(data: bytes, pos: int) -> tuple[int, int]:
 def encode_struct(fields: Struct | bytes) -> bytes:
     """The struct in compact form, its fields in ascending order of their ids, whatever the dict's."""
     out = bytearray()
-    _write_structs(out, (fields,), {})
+    _write_structs(out, (fields,), {}, {})
     return bytes(out)
 
 
+# A field's key, its wire type, and its head after the field before it; of a boolean, by its value.
+_Field = tuple[int, int, bytes, bytes]
+
+
+def _in_order(keys: Iterable[int]) -> list[_Field]:
+    """The fields of a struct as they are written."""
+
+    def head(kind: int, field_id: int, delta: int) -> bytes:
+        if 0 < delta < 16:
+            return bytes((delta << 4 | kind,))
+        long = bytearray((kind,))
+        write_varint(long, field_id << 1)
+        return bytes(long)
+
+    fields, last = [], 0
+    for key in sorted(keys):
+        kind, field_id = key & 15, key >> 4
+        delta, last = field_id - last, field_id
+        otherwise = FALSE if kind == BOOL else kind
+        fields.append((key, kind, head(kind, field_id, delta), head(otherwise, field_id, delta)))
+    return fields
+
+
 def _write_structs(
-    out: bytearray, structs: Iterable[Struct | bytes], lists: dict[int, bytes]
+    out: bytearray,
+    structs: Iterable[Struct | bytes],
+    lists: dict[int, bytes],
+    orders: dict[tuple[int, ...], list[_Field]],
 ) -> None:
     """Appends them one after the other; `lists` has the bytes of short lists by identity, because decoding
-    shares them."""
+    shares them, and `orders` the fields of structs by their keys, because most structs have the same."""
     for fields in structs:
         if isinstance(fields, bytes):
             out += fields
             continue
-        last = 0
-        for key in sorted(fields):
+        keys = tuple(fields)
+        order = orders.get(keys)
+        if order is None:
+            order = orders[keys] = _in_order(keys)
+        for key, kind, head, otherwise in order:
             value = fields[key]
-            kind = key & 15
-            field_id = key >> 4
-            head = FALSE if kind == BOOL and not value else kind
-            delta = field_id - last
-            if 0 < delta < 16:
-                out.append(delta << 4 | head)
-            else:
-                out.append(head)
-                write_varint(out, field_id << 1)
-            last = field_id
             # The shapes that make up nine tenths of a footer are encoded in line.
             if kind in INTEGERS:
+                out += head
                 number = value << 1 if value >= 0 else ~(value << 1)
                 while number > 127:
                     out.append(number & 127 | 128)
                     number >>= 7
                 out.append(number)
-            elif kind == BINARY:
-                length = len(value)
-                if length < 128:
-                    out.append(length)
+            elif kind == BOOL:
+                out += head if value else otherwise
+            else:
+                out += head
+                if kind == STRUCT:
+                    if type(value) is bytes:
+                        out += value
+                    else:
+                        _write_structs(out, (value,), lists, orders)
+                elif kind == BINARY:
+                    length = len(value)
+                    if length < 128:
+                        out.append(length)
+                    else:
+                        write_varint(out, length)
+                    out += value
+                elif (known := lists.get(id(value))) is not None:
+                    out += known
                 else:
-                    write_varint(out, length)
-                out += value
-            elif kind == STRUCT:
-                _write_structs(out, (value,), lists)
-            elif kind != BOOL:
-                _write_value(out, kind, value, lists)
+                    _write_value(out, kind, value, lists, orders)
         out.append(0)
 
 
-def _write_value(out: bytearray, kind: int, value: Any, lists: dict[int, bytes]) -> None:
+def _write_value(
+    out: bytearray,
+    kind: int,
+    value: Any,
+    lists: dict[int, bytes],
+    orders: dict[tuple[int, ...], list[_Field]],
+) -> None:
     """Appends one element of a list or map, or a field that `_write_structs` does not write in line."""
     if kind in (LIST, SET):
         known = lists.get(id(value))
@@ -454,7 +489,7 @@ def _write_value(out: bytearray, kind: int, value: Any, lists: dict[int, bytes])
             out.append(0xF0 | element)
             write_varint(out, count)
         if element == STRUCT:
-            _write_structs(out, value, lists)
+            _write_structs(out, value, lists, orders)
         elif element in INTEGERS:
             for number in value:
                 if 0 <= number < 64:
@@ -463,13 +498,13 @@ def _write_value(out: bytearray, kind: int, value: Any, lists: dict[int, bytes])
                     write_varint(out, zigzag(number))
         else:
             for each in value:
-                _write_value(out, element, each, lists)
+                _write_value(out, element, each, lists, orders)
         if count < MAX_SHARED_ITEMS:
             lists[id(value)] = bytes(out[start:])
     elif kind in INTEGERS:
         write_varint(out, zigzag(value))
     elif kind == STRUCT:
-        _write_structs(out, (value,), lists)
+        _write_structs(out, (value,), lists, orders)
     elif kind == BINARY:
         length = len(value)
         if length < 128:
@@ -488,8 +523,8 @@ def _write_value(out: bytearray, kind: int, value: Any, lists: dict[int, bytes])
         if value:
             out.append(value.key << 4 | value.element)
         for key, element in value:
-            _write_value(out, value.key, key, lists)
-            _write_value(out, value.element, element, lists)
+            _write_value(out, value.key, key, lists, orders)
+            _write_value(out, value.element, element, lists, orders)
     elif kind == UUID:
         out += value
     else:

@@ -512,15 +512,19 @@ class _File:
         blooms, dictionaries = {}, []
         for each in self._schema.fields:
             values = sample.column(each.name)
-            distinct = _distinct(values, group.num_rows)
             kind = each.type
             is_looked_up = isinstance(kind, Primitive) and (
                 kind.is_integer or kind.family in ("text", "bytes")
             )
-            if each.id in self._layout.bloom_columns and is_looked_up:
-                blooms[each.name] = {"ndv": distinct, "fpp": BLOOM_FALSE_POSITIVES}
-            if distinct * values.nbytes <= DICTIONARY_BYTES * len(values):
-                dictionaries.append(each.name)
+            has_bloom = each.id in self._layout.bloom_columns and is_looked_up
+            most = DICTIONARY_BYTES * len(values) // max(1, values.nbytes)
+            if has_bloom or most < group.num_rows:  # else all may differ, and need not be counted
+                distinct = _distinct(values, group.num_rows)
+                if has_bloom:
+                    blooms[each.name] = {"ndv": distinct, "fpp": BLOOM_FALSE_POSITIVES}
+                if distinct > most:
+                    continue
+            dictionaries.append(each.name)
         is_flat = all(isinstance(each.type, Primitive) for each in self._schema.fields)
         return {"bloom_filter_options": blooms, "use_dictionary": dictionaries if is_flat else True}
 
@@ -569,9 +573,9 @@ class _File:
             stats_columns=self._layout.stats_columns,
         )
         with_nan = {leaf for _, leaf in self._nan}
-        leaves = locate_columns(self._arrow, self._schema).leaves
+        leaves = locate_columns(self._arrow, self._schema).leaves if with_nan else {}
         known = {
-            f.id: replace(entry.stats[f.id], has_nan=leaves[f.id] in with_nan)
+            f.id: replace(entry.stats[f.id], has_nan=bool(leaves) and leaves[f.id] in with_nan)
             for f in self._schema.fields
             if isinstance(f.type, Primitive) and f.type.is_float and f.id in entry.stats
         }
