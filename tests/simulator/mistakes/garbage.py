@@ -124,7 +124,7 @@ def ingest_rows_from_before_an_erasure(stack: ExitStack) -> None:
 @mutation(scenes.ERASING)
 def end_an_erasure_at_once(stack: ExitStack) -> None:
     """Nobody waits for readers and writers that were under way when the rows went."""
-    swap_in(stack, finish_module._Sweeper, "_wait", lambda self, *_: None)
+    swap_in(stack, finish_module._Sweeper, "_wait", lambda self, *_: {})
 
 
 @mutation(scenes.STALLED_DELETES, within=RARE_SEEDS, first=18)

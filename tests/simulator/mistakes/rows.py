@@ -53,19 +53,25 @@ def the_last_row_delete_wins(stack: ExitStack) -> None:
 @mutation()
 def drop_markers_that_may_still_hit(stack: ExitStack) -> None:
     """Maintenance drops its markers without looking at the base it commits on."""
-    swap_in(stack, draft_module.Draft, "_may_hit", lambda self, marker, files: False)
+    swap_in(stack, draft_module.Draft, "_hits", lambda self, marker: (lambda _: False,) * 2)
 
 
 @mutation(scenes.NULLS)
 def cover_files_that_have_nulls(stack: ExitStack) -> None:
     """A file is dropped when its bounds are within the predicate, whether it has NULLs or not."""
 
-    def marker_hits_all(marker: Any, entry: Any, evidence: Any) -> bool:
+    def without_nulls(entry: Any) -> Any:
         stats = {i: dataclasses.replace(s, null_count=0) for i, s in entry.stats.items()}
-        return bool(original(marker, dataclasses.replace(entry, stats=stats), evidence))
+        return dataclasses.replace(entry, stats=stats)
 
-    for module in (scan_module, draft_module):
-        original = swap_in(stack, module, "marker_hits_all", marker_hits_all)
+    def marker_hits_all(marker: Any, entry: Any, evidence: Any) -> bool:
+        return bool(hits_all(marker, without_nulls(entry), evidence))
+
+    def is_emptied(self: Any, predicate: Any, entry: Any) -> bool:
+        return bool(emptied(self, predicate, without_nulls(entry)))
+
+    hits_all = swap_in(stack, scan_module, "marker_hits_all", marker_hits_all)
+    emptied = swap_in(stack, draft_module.Draft, "_is_emptied", is_emptied)
 
 
 @mutation(scenes.MARKS)
