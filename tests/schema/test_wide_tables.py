@@ -20,7 +20,7 @@ FEW = 500
 NARROW, WIDE = 60, 120
 # Each twice the one before; then so is what it adds to that, but for longer numbers.
 THOUSANDS = (400, 800, 1_600)
-EVENLY = 2.1
+EVENLY = 2.3
 
 Operation = Callable[[inlay.Table, pa.Table], object]
 

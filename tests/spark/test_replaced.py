@@ -15,7 +15,16 @@ import pytest
 
 import inlay
 from inlay.errors import TableReplaced
-from inlay.spark import InlayTable, append, cluster, dml, maintenance, native_append, read
+from inlay.spark import (
+    InlayTable,
+    append,
+    cluster,
+    dml,
+    executors,
+    maintenance,
+    native_append,
+    read,
+)
 from inlay.spark import merge as merging
 from inlay.spark.connect import load_state
 from inlay.spark.feed import feed_columns, feed_schema
@@ -175,7 +184,7 @@ def test_a_micro_batch(lived: Lived) -> None:
 
 @pytest.mark.parametrize("verb", ["compact", "materialize_deletes"])
 def test_maintenance(spark: Any, lived: Lived, after: Hook, verb: str) -> None:
-    after(maintenance._Waves, "_perform")
+    after(executors.Executors, "run")
     with refused(lived):
         getattr(maintenance, verb)(spark, lived.uri)
 

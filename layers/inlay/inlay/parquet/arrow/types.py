@@ -375,7 +375,10 @@ def nested_as(
         ends = list_offsets(pairs).cast(pa.int32())
         return pa.MapArray.from_arrays(ends, keys, items, target, mask=mask)
     if pa.types.is_fixed_size_list(target):
-        values = convert(_in_slots(array, target.list_size), 0)
+        if not pc.all(pc.equal(pc.list_value_length(array), target.list_size), min_count=0).as_py():
+            raise pa.ArrowInvalid("a list has another length")
+        # Converted first: Arrow takes no rows of views.
+        values = _in_slots(array, convert(array.flatten(), 0), target.list_size)
         return pa.FixedSizeListArray.from_arrays(values, type=target, mask=mask)
     values, offsets = convert(array.flatten(), 0), list_offsets(array)
     if pa.types.is_large_list(target):
@@ -395,11 +398,8 @@ def pairs_of(array: pa.MapArray) -> pa.ListArray:
     return array.view(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
 
 
-def _in_slots(array: pa.Array, size: int) -> pa.Array:
-    """The elements of lists that all have `size`, with as many nulls for each null list."""
-    if not pc.all(pc.equal(pc.list_value_length(array), size), min_count=0).as_py():
-        raise pa.ArrowInvalid("a list has another length")
-    values = array.flatten()
+def _in_slots(array: pa.Array, values: pa.Array, size: int) -> pa.Array:
+    """The elements `values` of lists that all have `size`, with as many nulls for each null list."""
     if not array.null_count:
         return values
     valid = array.is_valid()
