@@ -377,8 +377,11 @@ def nested_as(
     if pa.types.is_fixed_size_list(target):
         if not pc.all(pc.equal(pc.list_value_length(array), target.list_size), min_count=0).as_py():
             raise pa.ArrowInvalid("a list has another length")
-        # Converted first: Arrow takes no rows of views.
-        values = _in_slots(array, convert(array.flatten(), 0), target.list_size)
+        values = array.flatten()
+        try:
+            values = convert(_in_slots(array, values, target.list_size), 0)
+        except pa.ArrowNotImplementedError:  # Arrow takes no rows of views
+            values = _in_slots(array, convert(values, 0), target.list_size)
         return pa.FixedSizeListArray.from_arrays(values, type=target, mask=mask)
     values, offsets = convert(array.flatten(), 0), list_offsets(array)
     if pa.types.is_large_list(target):
