@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import inlay
+from data import ORDERS
 from inlay.cli.pricing import load_prices
 from inlay.local.s3server import AwsProcess
 from inlay.local.stack import environment
@@ -42,19 +43,6 @@ FREE = ("DeleteObject", "DeleteObjects", "AbortMultipartUpload")
 
 METADATA_BYTES, PER_ITEM_BYTES = 10_000, 100
 SMALL_ROWS, FILES, APPENDS = 10_000, 20, 50
-
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        ("customer", pa.int64()),
-        ("at", pa.timestamp("us", tz="UTC")),
-        ("amount", pa.decimal128(12, 2)),
-        ("status", pa.string()),
-        ("country", pa.string()),
-        ("quantity", pa.int32()),
-        ("note", pa.string()),
-    ]
-)
 
 
 def rows(first: int, count: int) -> pa.Table:
@@ -72,8 +60,8 @@ def rows(first: int, count: int) -> pa.Table:
         [n % 50 for n in ids],
         [f"note {n * 2654435761 % 2**32:08x}" for n in ids],
     ]
-    arrays = [pa.array(v, f.type) for v, f in zip(columns, SCHEMA, strict=True)]
-    return pa.table(arrays, schema=SCHEMA)
+    arrays = [pa.array(v, f.type) for v, f in zip(columns, ORDERS, strict=True)]
+    return pa.table(arrays, schema=ORDERS)
 
 
 # -- counting -------------------------------------------------------------------------------------
@@ -301,7 +289,7 @@ def fill(t: inlay.Table, files: int, *, batch: int = 500) -> None:
 
 
 def make(uri: str) -> inlay.Table:
-    return inlay.create(uri, SCHEMA, primary_key="id", sort_by="id")
+    return inlay.create(uri, ORDERS, primary_key="id", sort_by="id")
 
 
 # -- the run --------------------------------------------------------------------------------------

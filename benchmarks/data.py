@@ -42,6 +42,19 @@ SCHEMA = pa.schema(
         *((f"l_{name}", pa.string()) for name in ("shipinstruct", "shipmode", "comment")),
     ]
 )
+# Of the tables whose metadata and cost are counted.
+ORDERS = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("customer", pa.int64()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("amount", pa.decimal128(12, 2)),
+        ("status", pa.string()),
+        ("country", pa.string()),
+        ("quantity", pa.int32()),
+        ("note", pa.string()),
+    ]
+)
 
 
 def lineitem(rows: int) -> pa.Table:

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 import shapes
 from counting_server import CountingServer
-from data import KEY, Query
+from data import KEY, ORDERS, Query
 
 os.environ.setdefault("LANCE_LOG", "error")  # it warns of each table that it makes
 BUCKET = "bench"
@@ -204,7 +204,7 @@ class Inlay(Library):
         import inlay
 
         uri = self.uri("planned")
-        table = inlay.create(uri, cost.SCHEMA, primary_key="id", sort_by="id")
+        table = inlay.create(uri, ORDERS, primary_key="id", sort_by="id")
         table.append(cost.rows(0, cost.SMALL_ROWS))
         cost.fill(table, files, batch=2_000)
 
@@ -461,7 +461,7 @@ class DeltaLake(Library):
         """A log of one commit, and its checkpoint, as its writer makes one."""
         from deltalake import Schema
 
-        schema = json.loads(Schema.from_arrow(shapes.PLANNED).to_json())
+        schema = json.loads(Schema.from_arrow(ORDERS).to_json())
         add = [
             {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
             {
@@ -571,10 +571,10 @@ class PyIceberg(Library):
         from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
         from pyiceberg.typedef import Record
 
-        table = self.create("planned", shapes.PLANNED)
+        table = self.create("planned", ORDERS)
         fields = {field.name: field for field in table.schema().fields}
         # Whole numbers alone: bounds of the others would need values of their types.
-        numbers = [field.name for field in shapes.PLANNED if pa.types.is_integer(field.type)]
+        numbers = [field.name for field in ORDERS if pa.types.is_integer(field.type)]
         with table.transaction() as transaction:
             append = transaction.update_snapshot().fast_append()
             for n in range(files):
@@ -684,8 +684,7 @@ class Lance(Library):
         """The fragment of one row, many times; it has no bounds to plan by."""
         import lance
 
-        planned = shapes.PLANNED
-        row = pa.table([pa.nulls(1, field.type) for field in planned], names=planned.names)
+        row = pa.table([pa.nulls(1, field.type) for field in ORDERS], names=ORDERS.names)
         self.fill([row], "planned")
         (one,) = self.table("planned").get_fragments()
         described = one.metadata.to_json()

@@ -32,6 +32,7 @@ from counting_server import CountingServer, Measured
 from data import (
     FILES,
     KEY,
+    ORDERS,
     TWO,
     WIDE_ROWS,
     Asked,
@@ -57,18 +58,6 @@ WAVES_MS = 100.0
 LONG = 100
 
 PLANNED_ROWS = 10_000
-PLANNED = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        ("customer", pa.int64()),
-        ("at", pa.timestamp("us", tz="UTC")),
-        ("amount", pa.decimal128(12, 2)),
-        ("status", pa.string()),
-        ("country", pa.string()),
-        ("quantity", pa.int32()),
-        ("note", pa.string()),
-    ]
-)
 
 
 def bounds(file: int) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
@@ -81,7 +70,7 @@ def bounds(file: int) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
     return (
         {**low, **more[0], **at[0]},
         {**high, "country": "PL", **more[1], **at[1]},
-        dict.fromkeys(PLANNED.names, 0),
+        dict.fromkeys(ORDERS.names, 0),
     )
 
 

@@ -19,3 +19,21 @@ class Clock:
 
     def sleep(self, seconds: float) -> None:
         self.seconds += seconds
+
+
+@dataclass
+class Ticking:
+    """The same, of whole microseconds, of which each look at it takes some: nothing happens at one time."""
+
+    us: int
+    step_us: int
+
+    def now_us(self) -> int:
+        self.us += self.step_us
+        return self.us
+
+    def monotonic(self) -> float:
+        return self.us / 1e6
+
+    def sleep(self, seconds: float) -> None:
+        self.us += int(seconds * 1e6)

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from unittest import mock
 
+from tests.clock import Ticking
+
 import inlay
 from inlay.ops.commit import group
 from inlay.ops.context import THREADS, Context
@@ -128,29 +130,11 @@ class Timed(WrappedStore):
         return send()
 
 
-@dataclass
-class Same:
-    """A clock that says the same in each run: what is written is the same, to the byte."""
-
-    us: int = 1_790_000_000_000_000
-
-    def now_us(self) -> int:
-        self.us += 1_000
-        return self.us
-
-    def monotonic(self) -> float:
-        return self.us / 1e6
-
-    def sleep(self, seconds: float) -> None:
-        self.us += int(seconds * 1e6)
-
-
 def same(context: Context, hours: int = 0) -> Context:
     """As the context, of a store in memory, with ids and times that are the same in each run."""
     store = context.store.inner if isinstance(context.store, MeteredStore) else context.store
     assert isinstance(store, MemoryStore)
-    clock = Same()
-    clock.us += hours * 3_600_000_000
+    clock = Ticking(1_790_000_000_000_000 + hours * 3_600_000_000, step_us=1_000)
     store._region._now_us = clock.now_us
     return replace(context, clock=clock, random=random.Random(7 + hours))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from types import CodeType, FrameType
@@ -19,8 +20,8 @@ AT_MOST = 3
 FEW = 500
 NARROW, WIDE = 60, 120
 # Each twice the one before; then so is what it adds to that, but for longer numbers.
-THOUSANDS = (400, 800, 1_600)
-EVENLY = 2.3
+THOUSANDS = (625, 1_250, 2_500)
+EVENLY = 2.1
 
 Operation = Callable[[inlay.Table, pa.Table], object]
 
@@ -32,8 +33,8 @@ def rows_of(columns: int) -> pa.Table:
     return pa.table({"id": list(range(40)), **values})
 
 
-def table_of(data: pa.Table, name: str) -> inlay.Table:
-    uri = f"memory://wide/{name}-{data.num_columns}"
+def table_of(data: pa.Table) -> inlay.Table:
+    uri = f"memory://wide/{uuid.uuid4().hex}"
     context = inlay.connect(uri, executor=InlineExecutor())
     table = inlay.create(uri, data.schema, primary_key=["id"], context=context)
     table.append(data)
@@ -41,7 +42,7 @@ def table_of(data: pa.Table, name: str) -> inlay.Table:
 
 
 OPERATIONS: dict[str, Operation] = {
-    "create": lambda t, d: table_of(d, "another"),
+    "create": lambda t, d: table_of(d),
     "append": lambda t, d: t.append(d),
     "scan": lambda t, d: t.scan().to_arrow(),
     "scan of columns": lambda t, d: t.scan(columns=t.columns[::-1]).to_arrow(),
@@ -88,7 +89,7 @@ def test_work_grows_with_the_columns_and_not_with_their_square(name: str) -> Non
     found = []
     for columns in (NARROW + 1, NARROW, WIDE):  # first imports, and what is kept of them
         data = rows_of(columns)
-        found.append(calls(OPERATIONS[name], table_of(data, name), data, lines=False))
+        found.append(calls(OPERATIONS[name], table_of(data), data, lines=False))
     _, narrow, wide = found
     assert sum(wide.values()) > FEW
     grown = {k: (narrow[k], n) for k, n in wide.items() if n > max(FEW, AT_MOST * narrow[k])}
@@ -101,7 +102,7 @@ def test_thousands_of_columns_take_as_many_lines_and_bytes_for_each(name: str) -
     lines, moved = [], []
     for columns in (NARROW, *THOUSANDS):
         data = rows_of(columns)
-        table = table_of(data, f"{name} of thousands")
+        table = table_of(data)
         before = table.usage
         lines.append(calls(OPERATIONS[name], table, data, lines=True).total())
         used = table.usage - before

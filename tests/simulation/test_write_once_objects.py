@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
+from tests.clock import Ticking
 from tests.simulator.faults import Fate, FaultyStore
 
 import inlay
@@ -31,24 +32,8 @@ CONDITIONAL = (Fate.UNSENT, Fate.LOST, Fate.RACE, Fate.TWICE)
 ROWS = 600
 
 
-class Clock:
-    """The store's and the process's: time passes by what is asked for, and a little with each look."""
-
-    def __init__(self) -> None:
-        self.us = 1_780_000_000_000_000
-
-    def now_us(self) -> int:
-        self.us += 10_000
-        return self.us
-
-    def monotonic(self) -> float:
-        return self.us / 1e6
-
-    def sleep(self, seconds: float) -> None:
-        self.us += int(seconds * 1e6)
-
-
-CLOCK = Clock()
+# The store's and the process's.
+CLOCK = Ticking(1_780_000_000_000_000, step_us=10_000)
 
 
 def new_store() -> MemoryStore:

@@ -96,7 +96,3 @@ def check_writable(ctx: Context, loaded: LoadedTable) -> None:
             next_step="Create a branch there",
             table=ctx.uri,
         )
-
-
-def without_entries(loaded: LoadedTable) -> LoadedTable:
-    return loaded.without_entries()

@@ -65,7 +65,7 @@ from inlay.spark.conditions import (
     quoted,
     renamed,
 )
-from inlay.spark.connect import at_ref, check_writable, connect, load_writable, without_entries
+from inlay.spark.connect import at_ref, check_writable, connect, load_writable
 from inlay.spark.context import to_seq
 from inlay.spark.names import find_named
 from inlay.spark.native import FILE, POSITION, file_name, native_frames, split, united
@@ -693,7 +693,7 @@ def _write(
     named: Mapping[str, str],
 ) -> list[_Part]:
     writing = [number for number, clause in enumerate(clauses) if clause.writes]
-    write = partial(_write_part, uri, without_entries(loaded), writing, len(clauses))
+    write = partial(_write_part, uri, loaded.without_entries(), writing, len(clauses))
     # Partitions large enough for a file, however few rows the join returns.
     parts = collect_pickled(rows.hint("rebalance"), write)
     return [

@@ -1,4 +1,4 @@
-"""Spark's executors as the processes that run an operation's tasks (`inlay.engine.Context`)."""
+"""Spark's executors as the processes that run an operation's tasks (`ops.task_runner.TaskRunner`)."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ from inlay.spark.change_records import (
     which,
 )
 from inlay.spark.conditions import TRUE, check_names, quoted
-from inlay.spark.connect import bound, check_writable, connect, without_entries
+from inlay.spark.connect import bound, check_writable, connect
 from inlay.spark.context import activate
 from inlay.spark.recent_rows import Recent, find_positions
 from inlay.spark.types import (
@@ -469,7 +469,7 @@ def _write(
         task_count(summary.keys), *map(quoted, records.keys)
     )
     write = partial(
-        write_part, uri, without_entries(loaded), records.keys, names, records.kept, recent
+        write_part, uri, loaded.without_entries(), records.keys, names, records.kept, recent
     )
     # Spark takes no strange names where it hands rows to Python.
     plain = rows.toDF(*(f"c{place}" for place in range(len(names))))

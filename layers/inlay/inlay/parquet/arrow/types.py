@@ -375,13 +375,7 @@ def nested_as(
         ends = list_offsets(pairs).cast(pa.int32())
         return pa.MapArray.from_arrays(ends, keys, items, target, mask=mask)
     if pa.types.is_fixed_size_list(target):
-        if not pc.all(pc.equal(pc.list_value_length(array), target.list_size), min_count=0).as_py():
-            raise pa.ArrowInvalid("a list has another length")
-        values = array.flatten()
-        try:
-            values = convert(_in_slots(array, values, target.list_size), 0)
-        except pa.ArrowNotImplementedError:  # Arrow takes no rows of views
-            values = _in_slots(array, convert(values, 0), target.list_size)
+        values = convert(_in_slots(array, target.list_size), 0)
         return pa.FixedSizeListArray.from_arrays(values, type=target, mask=mask)
     values, offsets = convert(array.flatten(), 0), list_offsets(array)
     if pa.types.is_large_list(target):
@@ -401,8 +395,13 @@ def pairs_of(array: pa.MapArray) -> pa.ListArray:
     return array.view(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
 
 
-def _in_slots(array: pa.Array, values: pa.Array, size: int) -> pa.Array:
-    """The elements `values` of lists that all have `size`, with as many nulls for each null list."""
+def _in_slots(array: pa.Array, size: int) -> pa.Array:
+    """The elements of lists that all have `size`, with as many slots, of any value, for each null list."""
+    if pa.types.is_fixed_size_list(array.type) and array.type.list_size == size:
+        return array.values.slice(array.offset * size, len(array) * size)
+    if not pc.all(pc.equal(pc.list_value_length(array), size), min_count=0).as_py():
+        raise pa.ArrowInvalid("a list has another length")
+    values = array.flatten()
     if not array.null_count:
         return values
     valid = array.is_valid()
