@@ -23,6 +23,7 @@ from tests.tiers import Case, Tiers, draw, settings_of
 
 if TYPE_CHECKING:
     from inlay.local.s3server import AwsProcess
+    from inlay.storage.memory import MemoryRegion
     from inlay.storage.s3 import S3Store
 
 # An example that takes long on a busy machine is not a failure.
@@ -71,6 +72,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         costs = json.loads(cpu.KEPT.read_text())
         unknown = {"": float("inf")}
         items.sort(key=lambda item: -max(costs.get(cpu.file_of(item.nodeid), unknown).values()))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def process_region() -> MemoryRegion:
+    """What `memory://` is, before any test puts another in its place."""
+    from inlay.storage import memory
+
+    return memory.PROCESS_REGION
+
+
+@pytest.fixture(scope="module", autouse=True)
+def memory_keeps_its_clock(process_region: MemoryRegion) -> Iterator[None]:
+    """Tests that bring a clock have a region of their own: with theirs, what waits for time to pass would
+    wait for ever in the tests after them."""
+    from inlay.storage.memory import system_now_us
+
+    yield
+    assert process_region._now_us is system_now_us
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,9 @@ and said here; bytes are those of the locked pyarrow."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 from uuid import uuid4
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 from tests.waves import same, trips
 
 import inlay
+from inlay.storage import memory
 
 FILES = 8
 ROWS = 40_000  # of a file: too large to come whole with its footer
@@ -38,6 +40,13 @@ def rows(first: int, number: int) -> pa.Table:
 
 def keys(*ids: int) -> pa.Table:
     return pa.table({"id": ids})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_region() -> Iterator[None]:
+    """`same` sets the clock of all that is in memory: of these tests alone."""
+    with mock.patch.object(memory, "PROCESS_REGION", memory.MemoryRegion()):
+        yield
 
 
 @pytest.fixture(scope="module")
