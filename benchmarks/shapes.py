@@ -74,6 +74,12 @@ def bounds(file: int) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
     )
 
 
+def _next_second() -> None:
+    """Listings tell an object's age in whole seconds: none that is there is of this one afterwards, so
+    garbage collection without grace takes it."""
+    time.sleep(1.1)
+
+
 @dataclass(frozen=True)
 class Scale:
     """How much of each."""
@@ -265,13 +271,14 @@ class Steps:
         with ThreadPoolExecutor(8) as workers:
             list(workers.map(lambda key: put(self.server.endpoint, key, b"orphan"), keys))
         self.server.set_latency(self.scale.latency_ms)
-        time.sleep(1.1)  # listings tell an object's age in whole seconds: none is of this one
+        _next_second()
         yield self.once(f"{number:,} orphans collected", lambda: self.library.collect(table))
 
     def erased(self) -> Iterator[Case]:
         name = self.filled([events(self.scale.event_rows, EVENT_COLUMNS)], "events")
         first = self.scale.event_rows // 2
         person = f"id >= {first} AND id <= {first + PERSON_ROWS - 1}"
+        _next_second()
         yield self.once(
             f"one person of {self.scale.event_rows:,} rows removed for good",
             lambda: self.library.erase(name, person),
