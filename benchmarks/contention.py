@@ -8,7 +8,8 @@
     python benchmarks/contention.py --transactions --writers 1,4,8 --rounds 3
 
 The embedded S3 answers after 20 ms. Each writer appends one row after another for some seconds, in a
-process that was started for this measurement. The loops it is held to use the same client and as many
+process that was started for this measurement and has written once: it has imported what it needs, and is
+connected. The loops it is held to use the same client and as many
 bytes, without a table:
 
     bare       GET the pointer, PUT an object, PUT the pointer If-Match; at once again when that was refused
@@ -180,6 +181,7 @@ def _process(
     kind: str, name: str, seconds: float, start: Barrier, found: multiprocessing.Queue[Measured]
 ) -> None:
     write = transaction_writer(name) if kind == TRANSACTION else KINDS[kind](name)
+    write()  # imports and connects
     start.wait(START_SECONDS)
     spent = time.process_time()
     done = keep_writing(write, seconds)
@@ -187,22 +189,29 @@ def _process(
     found.put(done)
 
 
-def in_processes(kind: str, name: str, writers: int, seconds: float) -> Measured:
+def in_processes(aws: AwsProcess, kind: str, name: str, writers: int, seconds: float) -> Measured:
+    """Of writers that have each written once before they begin together."""
     # Forked from a process that has imported all: forty that import side by side take minutes.
     forking = multiprocessing.get_context("forkserver")
-    forking.set_forkserver_preload(["inlay", "inlay.storage.s3", "pyarrow.parquet"])
-    start, found = forking.Barrier(writers), forking.Queue()
+    # (`pyarrow.array` imports pandas, where there is one.)
+    forking.set_forkserver_preload(
+        ["inlay.table", "inlay.ops.write.append", "inlay.storage.s3", "pandas"]
+    )
+    start, found = forking.Barrier(writers + 1), forking.Queue()
     running = [
         forking.Process(target=_process, args=(kind, name, seconds, start, found), daemon=True)
         for _ in range(writers)
     ]
     for each in running:
         each.start()
+    start.wait(START_SECONDS)
+    counted(aws)
     total = Measured()
     for _ in running:
         total.add(found.get(timeout=START_SECONDS + 10 * seconds))
     for each in running:
         each.join()
+    total.requests = counted(aws)
     return total
 
 
@@ -211,19 +220,15 @@ def transactions(aws: AwsProcess, count: int, number: int, seconds: float) -> di
     alone, name = f"alone-{count}-{number}", f"both-{count}-{number}"
     for each in (alone, name, name + OTHER):
         new_table("append", each)
-    counted(aws)
-    one = in_processes("append", alone, count, seconds)
-    one.requests = counted(aws)
+    one = in_processes(aws, "append", alone, count, seconds)
     line(f"{count} processes, append", one, None)
-    two = in_processes(TRANSACTION, name, count, seconds)
-    two.requests = counted(aws)
+    two = in_processes(aws, TRANSACTION, name, count, seconds)
     line(f"{count} processes, two tables", two, one)
-    check(name, two)
+    check(name, two, before=count)
     with ThreadPoolExecutor(1) as pool:
-        beside = pool.submit(in_processes, TRANSACTION, name, count, seconds)
-        other = in_processes("append", name, 1, seconds)
+        beside = pool.submit(in_processes, aws, TRANSACTION, name, count, seconds)
+        other = in_processes(aws, "append", name, 1, seconds)
         beside.result()
-    other.requests = counted(aws)
     line("  an append beside them", other, None)
     return {"append": one, TRANSACTION: two, "beside": other}
 
@@ -301,9 +306,9 @@ def new_table(kind: str, name: str) -> None:
         S3Store(BUCKET).put(f"{name}/{keys.POINTER}", bytes(8) + BODY)
 
 
-def check(name: str, found: Measured) -> None:
-    """Every append that was acknowledged is there, once."""
-    rows = inlay.open(f"s3://{BUCKET}/{name}").count()
+def check(name: str, found: Measured, *, before: int = 0) -> None:
+    """Every append that was acknowledged is there, once, beside as many before them."""
+    rows = inlay.open(f"s3://{BUCKET}/{name}").count() - before
     if rows != len(found.took) and not found.failed:
         raise SystemExit(f"{name}: {len(found.took)} appends were acknowledged, {rows} are there")
 
@@ -372,11 +377,9 @@ def measure(
     for kind in KINDS:
         name = f"{kind}-{count}-{number}"
         new_table(kind, name)
-        counted(aws)
-        found[kind] = in_processes(kind, name, count, seconds)
-        found[kind].requests = counted(aws)
+        found[kind] = in_processes(aws, kind, name, count, seconds)
         line(f"{count} processes, {kind}", found[kind], found["bare"])
-    check(f"append-{count}-{number}", found["append"])
+    check(f"append-{count}-{number}", found["append"], before=count)
     for library in peers:
         found[library] = of_peer(aws, library, number, count, seconds)
         line(f"{count} processes, {library}", found[library], found["bare"])
