@@ -68,7 +68,7 @@ from inlay.format.snapshot import (
     Snapshot,
     Tier,
     Totals,
-    with_content,
+    members_of,
 )
 from inlay.format.values import (
     as_count,
@@ -378,9 +378,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     types = Types(snapshot.schemas)
     apart = snapshot.separate_schemas
     body: dict[str, Any] = {
-        **_content_to_json(snapshot),
-        "files": _tier_to_json(snapshot.files, partial(file_to_json, types=types), types),
-        "markers": _tier_to_json(snapshot.markers, partial(marker_to_json, types=types), types),
+        **_content_to_json(snapshot, types),
         "table": snapshot.table_id,
         "commit": _commit_to_json(snapshot.commit),
         "schemas": [schema_to_json(s) for s in snapshot.schemas if s.id not in apart],
@@ -465,12 +463,11 @@ def _snapshot_from_json(
     alike = before is not None and before.schemas == schemas
     entries = before.files.inline if before is not None and alike else ()
     content = _content_from_json(body, types, {entry.key: entry for entry in entries})
-    table = Snapshot(
+    snapshot = Snapshot(
+        **members_of(content),
         table_id=as_text(body["table"]),
-        version=content.version,
         commit=_commit_from_json(body["commit"]),
         schemas=schemas,
-        schema_id=content.schema_id,
         last_field_id=as_count(body["last_field_id"]),
         schema_objects=objects,
         specs=tuple(_spec_from_json(s) for s in body["specs"]),
@@ -486,7 +483,6 @@ def _snapshot_from_json(
         expired=tuple(Expiration(as_count(t), optional(as_count, us)) for t, us in body["expired"]),
         time_index=tuple((as_count(v), as_count(us)) for v, us in body["time_index"]),
     )
-    snapshot = with_content(table, content)
     if snapshot.version < 1 or all(s.id != snapshot.schema_id for s in schemas):
         raise CorruptTable("the snapshot names an impossible version or schema")
     known = {s.id for s in schemas}, {s.id for s in snapshot.specs}
@@ -499,11 +495,7 @@ def _snapshot_from_json(
 
 def encode_head(content: Content, types: Types) -> bytes:
     """The content of a ref, encoded as the immutable object that its head refers to."""
-    body = {
-        **_content_to_json(content),
-        "files": _tier_to_json(content.files, partial(file_to_json, types=types), types),
-        "markers": _tier_to_json(content.markers, partial(marker_to_json, types=types), types),
-    }
+    body = _content_to_json(content, types)
     return encode_frame("head", {name: body[name] for name in _SNAPSHOT if name in body})
 
 
@@ -512,8 +504,7 @@ def decode_head(data: bytes, *, key: str, types: Types) -> Content:
     return guarded(key, lambda: _content_from_json(body, types, {}))
 
 
-def _content_to_json(content: Content | Snapshot) -> dict[str, Any]:
-    """But for its tiers."""
+def _content_to_json(content: Content, types: Types) -> dict[str, Any]:
     totals = content.totals
     return {
         "version": content.version,
@@ -522,6 +513,8 @@ def _content_to_json(content: Content | Snapshot) -> dict[str, Any]:
         "primary_key": list(content.primary_key),
         "sort_by": list(content.sort_by),
         "stats_columns": list(content.stats_columns),
+        "files": _tier_to_json(content.files, partial(file_to_json, types=types), types),
+        "markers": _tier_to_json(content.markers, partial(marker_to_json, types=types), types),
         "totals": [totals.files, totals.rows, totals.bytes, totals.markers],
         "changed": content.changed,
         "replaced": content.replaced,

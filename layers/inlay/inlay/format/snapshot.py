@@ -8,10 +8,9 @@ section 5).
 Entries are in two tiers: the newest *inline*, older ones in *segments*. A segment never changes; a bitmap
 of ordinals in its reference marks the entries that are no longer live.
 
-Content is the part of a snapshot that each branch has of its own: a snapshot consists of what belongs to
-the table, whatever the branch (version, schemas, ledger, refs, erasures, boundary, …), and of one content.
-The pointer holds main's content; a branch that was written to has its content in an immutable *head*.
-`with_content` combines the two into a snapshot.
+A snapshot is one content, which each branch has of its own, and what belongs to the table whatever the
+branch (version, schemas, ledger, refs, erasures, boundary, …). The pointer holds main's content; a branch
+that was written to has its content in an immutable *head*. `with_content` combines the two into a snapshot.
 """
 
 from __future__ import annotations
@@ -254,34 +253,41 @@ UNPARTITIONED = PartitionSpec(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """One version of a table, whole."""
+class Content:
+    """Which rows exist and how they are stored. `version` is the commit that made this content; `changed`
+    and `replaced` are the versions that last changed its rows or columns, and that last replaced it as a
+    whole."""
 
-    table_id: str
     version: int
-    commit: Commit
-    schemas: tuple[Schema, ...]
     schema_id: int
-    last_field_id: int
-    schema_objects: tuple[SchemaObject, ...] = ()  # where the schemas are that are not in `schemas`
-    specs: tuple[PartitionSpec, ...] = (UNPARTITIONED,)
     spec_id: int = 0
     primary_key: tuple[int, ...] = ()
     sort_by: tuple[int, ...] = ()
     stats_columns: tuple[int, ...] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-    refs: Mapping[str, Ref] = field(default_factory=dict)
     files: Tier[DataFile] = field(default_factory=Tier)
     markers: Tier[Marker] = field(default_factory=Tier)
+    totals: Totals = field(default_factory=Totals)
+    changed: int = 0
+    replaced: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot(Content):
+    """One version of a table, whole: a content, and what the table has beside it."""
+
+    table_id: str
+    commit: Commit
+    schemas: tuple[Schema, ...]
+    last_field_id: int
+    schema_objects: tuple[SchemaObject, ...] = ()  # where the schemas are that are not in `schemas`
+    specs: tuple[PartitionSpec, ...] = (UNPARTITIONED,)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    refs: Mapping[str, Ref] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
     erasures: tuple[Erasure, ...] = ()
     boundary: Boundary = field(default_factory=Boundary)
     expired: tuple[Expiration, ...] = ()
     time_index: tuple[tuple[int, int], ...] = ()  # (version, commit time), ascending, sparse
-    totals: Totals = field(default_factory=Totals)
-    # Versions that last changed the content's rows or columns, and that last replaced it as a whole.
-    changed: int = 0
-    replaced: int = 0
 
     @property
     def settings(self) -> Properties:
@@ -349,35 +355,19 @@ def thin_time_index(
     return tuple(point for point in sorted(set(points)) if kept(point[0]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
-    """Which rows exist and how they are stored. `version` is the commit that made this content."""
-
-    version: int
-    schema_id: int
-    spec_id: int = 0
-    primary_key: tuple[int, ...] = ()
-    sort_by: tuple[int, ...] = ()
-    stats_columns: tuple[int, ...] = ()
-    files: Tier[DataFile] = field(default_factory=Tier)
-    markers: Tier[Marker] = field(default_factory=Tier)
-    totals: Totals = field(default_factory=Totals)
-    changed: int = 0
-    replaced: int = 0
-
-
-_PARTS = tuple(f.name for f in fields(Content) if f.name != "version")
+def members_of(content: Content) -> dict[str, Any]:
+    """What a content consists of, by name; of a snapshot nothing else."""
+    return {member.name: getattr(content, member.name) for member in fields(Content)}
 
 
 def content_of(snapshot: Snapshot) -> Content:
-    """The content of a snapshot."""
-    parts = {name: getattr(snapshot, name) for name in _PARTS}
-    return Content(version=snapshot.version, **parts)
+    """The content of a snapshot, without the table."""
+    return Content(**members_of(snapshot))
 
 
 def with_content(table: Snapshot, content: Content) -> Snapshot:
-    """`table` with `content` in place of its own."""
-    return replace(table, **{name: getattr(content, name) for name in _PARTS})
+    """`table` with `content` in place of its own, at the version that it has."""
+    return replace(table, **{**members_of(content), "version": table.version})
 
 
 # Of a note as JSON, in UTF-8. It is written twice, with the pointer and in its archive.

@@ -23,7 +23,6 @@ from inlay.format.snapshot import (
     Snapshot,
     Tier,
     Totals,
-    content_of,
     with_content,
 )
 from inlay.plan.answers import Conflict
@@ -86,8 +85,7 @@ def ref_view(table: Snapshot, content: Content, since: int = 0) -> Snapshot:
 
 def past_view(past: Snapshot, current: Snapshot) -> Snapshot:
     """A past version as readers see it now: without the rows of erasures opened since."""
-    content = content_of(ref_view(current, content_of(past)))
-    return with_content(past, replace(content, replaced=past.replaced))
+    return with_content(past, replace(ref_view(current, past), replaced=past.replaced))
 
 
 def _later_erasures(table: Snapshot, content: Content) -> Iterator[Marker]:
@@ -117,7 +115,7 @@ def with_head(committed: Snapshot, table: Snapshot, name: str, head: HeadObject)
             refs={**committed.refs, name: replace(ref, version=version, head=head)},
             commit=replace(committed.commit, branch=name),
         ),
-        content_of(table),
+        table,
     )
 
 

@@ -456,8 +456,7 @@ def _write_and_swap(
     head: HeadObject | None = None
     if ctx.branch is not None:
         # It contains the version it is for: a rebase makes another.
-        content = content_of(proposal.snapshot)
-        data = encode_head(content, Types(proposal.snapshot.schemas))
+        data = encode_head(proposal.snapshot, Types(proposal.snapshot.schemas))
         head = HeadObject(ctx.new_id(), len(data))
         writes.append(partial(write_segment, ctx, head.id, data))
     snapshot = sealed(loaded, proposal, written, list(ctx.map(lambda write: write(), writes)))
