@@ -44,7 +44,8 @@ from inlay.ops.commit.driver import (
     refuse_handed_over,
 )
 from inlay.ops.context import Context
-from inlay.ops.erase.finish import SweepResult, finish_erasures
+from inlay.ops.erase.finish import FinishOptions, SweepResult, finish_erasures
+from inlay.ops.erase.receipt import check_retention
 from inlay.ops.erase.signing import Signer
 from inlay.ops.maintain.expire import (
     DAY_US,
@@ -55,7 +56,7 @@ from inlay.ops.maintain.expire import (
     delete_objects,
     expire,
 )
-from inlay.ops.maintain.garbage import MAX_NAMES, LocalWorker, RangeWorker
+from inlay.ops.maintain.garbage import MAX_NAMES, Garbage, LocalWorker, RangeWorker
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.metadata.memory import AT, has_memory, memory_context
 from inlay.ops.task_runner import TaskRunner
@@ -69,7 +70,7 @@ from inlay.plan.maintain.roots import (
     Tally,
     cutoff_with_margin,
 )
-from inlay.storage.base import DeleteFailure
+from inlay.storage.base import DeleteFailure, Upload
 
 if TYPE_CHECKING:
     from inlay.ops.erase.copies import LockedCopies
@@ -161,19 +162,17 @@ def collect_garbage(
         )
     swept, history = SweepResult(), History(ctx)
     if loaded.snapshot.erasures and not dry_run:
-        prefix = landing_prefix(ctx.root) if landing is None else landing
-        swept, loaded = finish_erasures(
-            ctx,
-            life_seconds=life_seconds,
+        options = FinishOptions(
+            life_us=int(life_seconds * 1_000_000),
             margin_us=margin_us,
             hmac_key=hmac_key,
             signer=signer,
             copies=copies,
-            landing=prefix,
-            retention_days=retention_days,
-            history=history,
-            base=loaded,
+            # An empty prefix would be the whole bucket, and every table in it a landed object.
+            landing=(landing_prefix(ctx.root) if landing is None else landing) or None,
+            retention_days=check_retention(retention_days or {}),
         )
+        swept, loaded = finish_erasures(ctx, options, history=history, base=loaded)
     worker = LocalWorker(ctx) if runner is None else RangeWorker(ctx, runner)
     result = _collect(ctx, loaded, worker, history, grace_seconds, margin_us, dry_run)
     return replace(
@@ -221,6 +220,23 @@ def _old_decisions(loaded: LoadedTable, seen: ListingFacts, margin_us: int) -> l
     return [key for key, modified_us in seen.decisions if modified_us < before_us][:MAX_NAMES]
 
 
+def _known_idle(
+    ctx: Context, loaded: LoadedTable, roots: Roots, before_us: int, margin_us: int
+) -> Garbage | None:
+    """What an erasure that has just ended listed, which is everything, where that shows nothing to do: then
+    there is nothing to do. None where it may show something, or there is no such listing."""
+    listing = roots.history.listing
+    if listing is None or loaded.has_open_times or loaded.transaction is not None:
+        return None
+    plan = roots.plan(listing.current(ctx.key("")), before_us)
+    is_idle = not (
+        plan.doomed
+        or listing.uploads_before(before_us)
+        or _old_decisions(loaded, plan.seen, margin_us)
+    )
+    return Garbage.of(plan) if is_idle else None
+
+
 def _collect(
     ctx: Context,
     loaded: LoadedTable,
@@ -241,29 +257,17 @@ def _collect(
     roots = Roots(ctx, since_us, history)
     roots.add(loaded.state)
     before_us = cutoff_with_margin(boundary_us, margin_us)
-    listing = history.listing
-    if listing is not None and not loaded.has_open_times and loaded.transaction is None:
-        # An erasure has just ended, on a listing of everything: where that shows nothing to do, there is
-        # nothing to do.
-        plan = roots.plan(listing.current(ctx.key("")), before_us)
-        idle = not plan.doomed and not listing.uploads_before(before_us)
-        if idle and not _old_decisions(loaded, plan.seen, margin_us):
-            return CollectResult(
-                version=loaded.snapshot.version,
-                dry_run=dry_run,
-                boundary_us=boundary_us,
-                young=plan.young,
-                unknown=plan.unknown,
-                unknown_count=plan.unknown_count,
-                roots=len(roots),
-            )
-    result = worker.look(roots, before_us)
-    check_deletable(ctx, loaded.snapshot, result.seen, margin_us)
-    uploads = [u for u in ctx.store.list_uploads(ctx.key("")) if u.started_us < before_us]
-    # An expiry's grace begins when a commit records that it was seen (`snapshot.with_open_times`).
+    uploads: Sequence[Upload] = ()
+    decisions: Sequence[str] = ()
+    result = _known_idle(ctx, loaded, roots, before_us, margin_us)
+    if result is None:
+        result = worker.look(roots, before_us)
+        check_deletable(ctx, loaded.snapshot, result.seen, margin_us)
+        uploads = [u for u in ctx.store.list_uploads(ctx.key("")) if u.started_us < before_us]
+        decisions = _forgotten(ctx, loaded, result.seen, margin_us)
     commit_id = None
-    decisions = _forgotten(ctx, loaded, result.seen, margin_us)
     failures = () if dry_run else tuple(delete_objects(ctx, decisions))
+    # An expiry's grace begins when a commit records that it was seen (`snapshot.with_open_times`).
     if not dry_run and (
         result.objects or uploads or loaded.has_open_times or loaded.transaction is not None
     ):

@@ -8,7 +8,7 @@ the files, one commit, however many they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -54,7 +54,6 @@ from inlay.ops.erase.receipt import (
     RECEIPT_KIND,
     Facts,
     Written,
-    check_retention,
     encode_receipt,
     is_about,
     load_lists,
@@ -124,6 +123,7 @@ PATIENCE_SECONDS = 3_600
 MAX_WAITING = 100
 
 Waits = dict[str, list[Waiting]]
+Contents = Sequence[tuple[str | None, LoadedTable]]  # of main (None) and of refs, by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,18 +136,29 @@ class SweepResult:
     failures: tuple[DeleteFailure, ...] = ()
 
 
-@dataclass(slots=True)
-class _Sweeper:
-    """One run over all open erasures. `look` is the last check that was begun."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishOptions:
+    """How erasures are ended, and what their receipts say: see `ops.collect_garbage`. `margin_us`: how far
+    an object's LastModified may be behind the `Date` of answers; `landing` None: no object lands;
+    `retention_days`: how long places outside the table keep data, by the names of
+    `receipt.OUT_OF_REACH`."""
 
-    ctx: Context
     life_us: int
     margin_us: int
-    hmac_key: bytes | None
+    hmac_key: bytes | None = field(repr=False)
     signer: Signer | None
     copies: LockedCopies | None
     landing: str | None
     retention_days: Mapping[str, float]
+
+
+@dataclass(slots=True)
+class _Sweeper:
+    """One run over all open erasures. `history`: what the caller's run has read of older versions, and will
+    read again. `looks` are the last checks that were begun."""
+
+    ctx: Context
+    options: FinishOptions
     history: History
     deleted: int = 0
     failures: tuple[DeleteFailure, ...] = ()
@@ -178,8 +189,8 @@ class _Sweeper:
         for waiting in waits.values():
             waiting += [Waiting("hold", n, "a legal hold keeps old versions") for n in holds]
         landed = {e.id: Landing() for e in erasures}
-        if self.landing is not None:
-            landed = self._clear_landing(loaded, erasures, self.landing, waits)
+        if self.options.landing is not None:
+            landed = self._clear_landing(loaded, erasures, self.options.landing, waits)
         waits = {name: waiting for name, waiting in waits.items() if waiting}
         ready = [e for e in erasures if e.id not in waits]
         if not ready:
@@ -195,39 +206,15 @@ class _Sweeper:
         forgot = self._forget_origins(contents) or self._forget_categories(loaded, contents)
         if forgot or self._purge_refs(loaded, contents, ready):
             return {}
-        live = frozenset(f.key for _, content in contents for f in content.state.files())
-        since_us = loaded.date_us - self.life_us
-        searched.originals = find_originals(
-            self.ctx, loaded, live, since_us, searched.texts, self.history
-        )
-        searched.originals_since = loaded.snapshot.oldest_version
-        findings = findings_of(self.ctx, searched)
-        if Properties(loaded.snapshot.properties).text("erasure.search") == "yes":
-            findings = self._with_rows(contents, searched, findings)
-        write_looks(self.ctx, searched, findings, self.written)
-        moved = tuple(
-            replace(
-                erasure,
-                phase=PURGE,
-                predicate=None,
-                text="",
-                digest=predicate_digest(
-                    erasure.text,
-                    self.hmac_key,
-                    table=loaded.snapshot.table_id,
-                    erasure=erasure.id,
-                ),
-                deleted=erasure.deleted + self.deleted,
-            )
-            for erasure in ready
-        )
+        self._look_at_objects(loaded, contents, searched)
+        forgotten = tuple(self._without_condition(loaded, erasure) for erasure in ready)
         change = Change(
             operation="erase",
             updates=(
                 DropMarkers(_plain_markers(loaded, ready)),
                 PackMetadata(),
                 ForgetContents(),
-                MoveErasures(moved, leaves=REWRITE),
+                MoveErasures(forgotten, leaves=REWRITE),
                 ExpireAll(),
             ),
             requires=(AllClean(), OnlyRefs(refs), OnlyFiles(frozenset(searched.files))),
@@ -237,6 +224,33 @@ class _Sweeper:
         # again.
         self._end(change, loaded)
         return waits
+
+    def _look_at_objects(
+        self, loaded: LoadedTable, contents: Contents, searched: LastCheck
+    ) -> None:
+        """What the table still holds is searched for what is erased, and what it shows is written down."""
+        live = frozenset(f.key for _, content in contents for f in content.state.files())
+        since_us = loaded.date_us - self.options.life_us
+        searched.originals = find_originals(
+            self.ctx, loaded, live, since_us, searched.texts, self.history
+        )
+        searched.originals_since = loaded.snapshot.oldest_version
+        findings = findings_of(self.ctx, searched)
+        if Properties(loaded.snapshot.properties).text("erasure.search") == "yes":
+            findings = self._with_rows(contents, searched, findings)
+        write_looks(self.ctx, searched, findings, self.written)
+
+    def _without_condition(self, loaded: LoadedTable, erasure: Erasure) -> Erasure:
+        """The erasure in phase `purge`: a digest stands for the condition, which is personal data."""
+        table, key = loaded.snapshot.table_id, self.options.hmac_key
+        return replace(
+            erasure,
+            phase=PURGE,
+            predicate=None,
+            text="",
+            digest=predicate_digest(erasure.text, key, table=table, erasure=erasure.id),
+            deleted=erasure.deleted + self.deleted,
+        )
 
     def _clear_landing(
         self, loaded: LoadedTable, erasures: Sequence[Erasure], prefix: str, waits: Waits
@@ -267,7 +281,7 @@ class _Sweeper:
 
     def _with_rows(
         self,
-        contents: Sequence[tuple[str | None, LoadedTable]],
+        contents: Contents,
         look: LastCheck,
         findings: Mapping[str, Findings],
     ) -> dict[str, Findings]:
@@ -290,7 +304,7 @@ class _Sweeper:
 
     def _mark_residue(
         self,
-        contents: Sequence[tuple[str | None, LoadedTable]],
+        contents: Contents,
         look: LastCheck,
     ) -> bool:
         """Marks files that still name erased values, beside rows that are all older: the next rewrite then
@@ -311,7 +325,7 @@ class _Sweeper:
                 marked = True
         return marked
 
-    def _forget_origins(self, contents: Sequence[tuple[str | None, LoadedTable]]) -> bool:
+    def _forget_origins(self, contents: Contents) -> bool:
         """Whether a content named a file that was adopted, and that rewrites have replaced: its key is not
         the table's own and may be data (`mail=…/`). What needed it, changes between versions, ends."""
         live = {f.key for _, content in contents for f in content.state.files()}
@@ -328,9 +342,7 @@ class _Sweeper:
                 forgot = True
         return forgot
 
-    def _forget_categories(
-        self, loaded: LoadedTable, contents: Sequence[tuple[str | None, LoadedTable]]
-    ) -> bool:
+    def _forget_categories(self, loaded: LoadedTable, contents: Contents) -> bool:
         """Whether the order of a category had entries that no row has any more: they may have been values
         of the erased rows alone. Reads these columns as far as it takes to find a row of each entry."""
         before = loaded.snapshot.properties.get(ARROW_CATEGORIES)
@@ -415,15 +427,13 @@ class _Sweeper:
 
     @property
     def _patience_us(self) -> int:
-        return max(PATIENCE_LIVES * self.life_us, PATIENCE_SECONDS * 1_000_000)
+        return max(PATIENCE_LIVES * self.options.life_us, PATIENCE_SECONDS * 1_000_000)
 
-    def _contents(self, loaded: LoadedTable) -> list[tuple[str | None, LoadedTable]]:
+    def _contents(self, loaded: LoadedTable) -> Contents:
         held = legal_holds(loaded.snapshot)
         return [(n, c) for n, c in each_content(self.ctx, loaded) if n not in held]
 
-    def _late(
-        self, contents: Iterable[tuple[str | None, LoadedTable]], due: Sequence[Erasure]
-    ) -> Waits:
+    def _late(self, contents: Contents, due: Sequence[Erasure]) -> Waits:
         """Files that deletes which came since may still hit, of those erasures that there are any for."""
         reason = "a delete committed since has to be applied"
         return {n: w for n, w in _waits_for_files(contents, due, reason).items() if w}
@@ -431,7 +441,7 @@ class _Sweeper:
     def _purge_refs(
         self,
         loaded: LoadedTable,
-        contents: Iterable[tuple[str | None, LoadedTable]],
+        contents: Contents,
         erasures: Sequence[Erasure],
     ) -> bool:
         """Whether a branch or tag had to be cleaned: then look again."""
@@ -482,7 +492,7 @@ class _Sweeper:
     def _last_sweep(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
         # What such a writer uploaded may look younger than it is, by the margin; what looks younger than
         # that was uploaded after the writer's life.
-        since = {e.id: (e.swept_us or 0) + self.margin_us for e in erasures}
+        since = {e.id: (e.swept_us or 0) + self.options.margin_us for e in erasures}
         waits = self._wait(loaded, since, "a writer from before the opening may still be running")
         due = [e for e in erasures if e.id not in waits]
         later = due and self._deletes_since(loaded, min(e.phase_version for e in due))
@@ -531,7 +541,7 @@ class _Sweeper:
             later=self._deletes_since(loaded, min(e.phase_version for e in due)),
             pending=[m.id for m in loaded.state.markers() if m.erasure is None],
             landing=self._left_in_landing(max(e.opened_us for e in due)),
-            retention_days=self.retention_days,
+            retention_days=self.options.retention_days,
             deleted=self.deleted,
             ending=len(due),
         )
@@ -539,12 +549,12 @@ class _Sweeper:
         receipts = self._write_receipts(loaded, due, facts, before)
         if receipts is None:
             return self._another_run(due)
-        after = write_pass(self.ctx, loaded, before, receipts, self.signer)
-        if self.copies is not None:
+        after = write_pass(self.ctx, loaded, before, receipts, self.options.signer)
+        if self.options.copies is not None:
             from inlay.ops.erase.copies import copy_pass  # few keep copies elsewhere
 
             made_by, now_us = after.made_by or "", loaded.date_us
-            failed = copy_pass(self.ctx, self.copies, receipts, made_by, now_us)
+            failed = copy_pass(self.ctx, self.options.copies, receipts, made_by, now_us)
             if failed is not None:
                 # The next try writes its own, and the receipts again: each hour's lists would stay.
                 self.ctx.store.delete([self.ctx.key(key) for key in (made_by, facts.left.key)])
@@ -577,13 +587,13 @@ class _Sweeper:
         return [e for e in due if now <= looked.get(e.id, e.opened_us) + self._patience_us]
 
     def _left_in_landing(self, opened_us: int) -> int | None:
-        if self.landing is None:
+        if self.options.landing is None:
             return None
-        versions = self.ctx.store.list_versions(self.landing)
+        versions = self.ctx.store.list_versions(self.options.landing)
         return sum(v.modified_us <= opened_us for v in versions)
 
     def _another_run(self, due: Sequence[Erasure]) -> Waits:
-        other = Waiting("time", f"{self.life_us / 1e6:.0f} s", "another run is ending it")
+        other = Waiting("time", f"{self.options.life_us / 1e6:.0f} s", "another run is ending it")
         return {e.id: [other] for e in due}
 
     def _wait(self, loaded: LoadedTable, since_us: Mapping[str, int], reason: str) -> Waits:
@@ -591,7 +601,7 @@ class _Sweeper:
         seconds."""
         waits: Waits = {}
         for name, us in since_us.items():
-            left_us = us + self.life_us - loaded.date_us
+            left_us = us + self.options.life_us - loaded.date_us
             if left_us >= 0:
                 self.left_us = max(self.left_us, left_us)
                 waits[name] = [Waiting("time", f"{left_us / 1e6 + 1:.0f} s", reason)]
@@ -645,12 +655,14 @@ class _Sweeper:
         """Of everything that exists what may hold an erased byte and that nothing needs: unreachable
         objects, whatever they hold, noncurrent object versions, and unfinished uploads."""
         ctx = self.ctx
-        before_us = cutoff_with_margin(loaded.snapshot.boundary.time_us or 0, self.margin_us)
+        before_us = cutoff_with_margin(
+            loaded.snapshot.boundary.time_us or 0, self.options.margin_us
+        )
         prefix = ctx.key("")
-        roots = Roots(ctx, loaded.date_us - self.life_us, self.history)
+        roots = Roots(ctx, loaded.date_us - self.options.life_us, self.history)
         roots.add(loaded.state)
         plan = roots.plan(listing.current(prefix), before_us)
-        check_deletable(ctx, loaded.snapshot, plan.seen, self.margin_us)
+        check_deletable(ctx, loaded.snapshot, plan.seen, self.options.margin_us)
         unneeded = {ctx.key(i.key) for i in plan.doomed}
 
         def goes(version: ObjectVersion) -> bool:
@@ -681,7 +693,7 @@ class _Sweeper:
                 key = keys.receipt_key(erasure.id)
                 raise KeyTaken(f"{key} is there already, of another table", key=self.ctx.key(key))
         moved_us = loaded.snapshot.boundary.time_us or 0
-        if any(v.modified_us + self.life_us >= moved_us for v in stale.values()):
+        if any(v.modified_us + self.options.life_us >= moved_us for v in stale.values()):
             return None
         receipts: dict[str, bytes] = {}
         fresh: list[tuple[str, bytes, str | None]] = []
@@ -713,9 +725,7 @@ class _Sweeper:
         return None
 
 
-def _waits_for_files(
-    contents: Iterable[tuple[str | None, LoadedTable]], erasures: Sequence[Erasure], reason: str
-) -> Waits:
+def _waits_for_files(contents: Contents, erasures: Sequence[Erasure], reason: str) -> Waits:
     waits: Waits = {e.id: [] for e in erasures}
     for name, content in contents:
         for erasure_id, files in unclean_files(content.state, erasures).items():
@@ -749,29 +759,12 @@ def _names_rows(snapshot: Snapshot, *, first: bool) -> bool:
 
 
 def finish_erasures(
-    ctx: Context,
-    *,
-    life_seconds: float,
-    margin_us: int,
-    hmac_key: bytes | None,
-    signer: Signer | None,
-    copies: LockedCopies | None,
-    landing: str | None,
-    retention_days: Mapping[str, float] | None,
-    history: History,
-    base: LoadedTable,
+    ctx: Context, options: FinishOptions, *, history: History, base: LoadedTable
 ) -> tuple[SweepResult, LoadedTable]:
     """Takes every open erasure as far as possible without rewriting files; returns also the table as it is
-    then. `base`: the table as it was just now. `retention_days`: how long
-    places outside the table keep data, by the names of `receipt.OUT_OF_REACH`; `margin_us`: how far an
-    object's LastModified may be behind the `Date` of answers; `history`: what the caller's run has read of
-    older versions, and will read again."""
+    then. `base`: the table as it was just now."""
     waiting: Waits = {}
-    days = check_retention(retention_days or {})
-    # An empty prefix would be the whole bucket, and every table in it a landed object.
-    zone = landing or None
-    life_us = int(life_seconds * 1_000_000)
-    sweeper = _Sweeper(ctx, life_us, margin_us, hmac_key, signer, copies, zone, days, history)
+    sweeper = _Sweeper(ctx, options, history)
     deleted, failures = 0, ()
     loaded = base
     for _ in range(MAX_STEPS):
@@ -787,7 +780,7 @@ def finish_erasures(
         deleted += sweeper.deleted
         failures += sweeper.failures
         only_time = all(w.what == "time" for waits in step_waits.values() for w in waits)
-        if step_waits and only_time and life_seconds < SHORT_WAIT_SECONDS:
+        if step_waits and only_time and options.life_us < SHORT_WAIT_SECONDS * 1_000_000:
             ctx.clock.sleep(1.0 + sweeper.left_us / 1e6)
             loaded = load_again(ctx, loaded)
             continue

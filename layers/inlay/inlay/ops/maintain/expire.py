@@ -208,7 +208,7 @@ class Roots:
     def __init__(self, ctx: Context, since_us: int, history: History | None = None) -> None:
         self.ctx = ctx
         self.since_us = since_us
-        self._history = history or History(ctx)
+        self.history = history or History(ctx)
         self.gone_through = 0
         self.kept: set[int] = set()  # named by a ref, now or less than the grace ago
         self._held: frozenset[int] = frozenset()  # named by a ref now
@@ -284,7 +284,7 @@ class Roots:
         unread = [v for v in versions if v not in self._seen]
         if not unread or unread[0] >= current.oldest_version:
             return unread
-        prefix, listing = self.ctx.key(""), self._history.listing
+        prefix, listing = self.ctx.key(""), self.history.listing
         if listing is None:
             after = self.ctx.key(keys.SEGMENTS) + "~"
             listed = self.ctx.store.list(self.ctx.key(keys.ARCHIVES), start_after=after)
@@ -310,7 +310,7 @@ class Roots:
 
     def _load(self, current: Snapshot, versions: Iterable[int]) -> Iterator[Snapshot]:
         def load(version: int) -> Snapshot | None:
-            snapshot = self._history.find(version)
+            snapshot = self.history.find(version)
             if snapshot is None and self._can_be_opened(current, version):
                 # Its needs cannot be known: keep everything.
                 raise self._missing(version)
@@ -335,7 +335,7 @@ class Roots:
         )
 
     def _resolve(self, state: State) -> None:
-        known, before = state.contents, self._history.contents
+        known, before = state.contents, self.history.contents
         contents = Contents(
             {**known.files, **before.files},
             {**known.markers, **before.markers},
@@ -355,7 +355,7 @@ class Roots:
             markers=tuple(s for i, s in markers.items() if i not in contents.markers),
         )
         contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
-        self._history.contents = contents
+        self.history.contents = contents
         # An adopted file may be within the table's own prefix: there it is listed by its key.
         inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"
         self.needed = self._published | {
