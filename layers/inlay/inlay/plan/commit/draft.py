@@ -127,6 +127,7 @@ class Draft:
         self.remapped = remapped
         self.commit_id = commit_id
         self.salt = next_salt(state.snapshot, change, salt)
+        self.restamped = self._may_stay()
         self.dropped = _Dropped()
         self.dropped_markers = 0
         # By erasure that is opened: files and rows that its marker drops by metadata alone.
@@ -134,9 +135,9 @@ class Draft:
 
     def build(self) -> Snapshot | None:
         base, change = self.base, self.change
-        outputs = tuple(f for u in self.units for f in u.outputs)
+        outputs = [f for u in self.units for f in u.outputs]
         gone = {key for u in self.units for key in u.inputs} | set(change.removed)
-        files = self._without(base.files, gone)
+        files = self._without(base.files, gone - self.restamped.keys())
         files = self._drop_covered(files)
         new_markers = (
             *self._worth_keeping(Tier(files.segments, (*files.inline, *outputs)), change.markers),
@@ -145,11 +146,8 @@ class Draft:
         )
         markers = self._remove_markers(base.markers, files, outputs)
         in_place = self._in_place(markers)
-        if in_place:
-            outputs = tuple(f for f in outputs if f.key not in in_place)
-            # There are no new markers of the table then, which could have dropped more.
-            files = self._without(base.files, gone - in_place)
-        added = (*change.added, *outputs)
+        files = self._without(files, self.restamped.keys() - in_place)
+        added = (*change.added, *(f for f in outputs if f.key not in in_place))
         did_something = bool(
             added
             or new_markers
@@ -219,8 +217,7 @@ class Draft:
         return self.dropped.rows if not kept and self.base.totals.markers == 0 else None
 
     def _without(self, tier: Tier[DataFile], gone: Set[str]) -> Tier[DataFile]:
-        """The tier without the files of `gone`; those of them that it had are what is dropped so far."""
-        self.dropped = _Dropped()
+        """The tier without the files of `gone`; those of them that it had are dropped."""
         if not gone:
             return tier
         kept, removed = self._parted(tier, self.state.contents.files, lambda f: f.key in gone)
@@ -251,14 +248,21 @@ class Draft:
             (gone if goes(entry) else kept).append(entry)
         return Tier(mark_dead(tier.segments, nodes, dead), tuple(kept)), gone
 
+    def _may_stay(self) -> Mapping[str, DataFile]:
+        """The restamped files whose entries may stay where they are, by key. Not while an erasure is open,
+        which asks which files are older, nor beside a new marker of the table, which may drop them."""
+        of_table = any(marker.file is None for marker in self.change.markers)
+        if self.base.erasures or of_table:
+            return {}
+        return {u.outputs[0].key: u.outputs[0] for u in self.units if is_restamp(u)}
+
     def _in_place(self, markers: Tier[Marker]) -> Set[str]:
         """Restamped files whose entries stay where they are. A restamp gives a file the sequence of the
         version that was read, for the deletes up to it; where none is left in `markers` that may hit the
         file, the old sequence means the same. So settling one delete of many files rewrites no leaf, and no
-        manifest of a publication. Not while an erasure is open: it asks which files are older."""
-        restamped = {u.outputs[0].key: u.outputs[0] for u in self.units if is_restamp(u)}
-        of_table = any(marker.file is None for marker in self.change.markers)
-        if not restamped or self.base.erasures or of_table:
+        manifest of a publication."""
+        restamped = self.restamped
+        if not restamped:
             return frozenset()
         remaining = State(dataclasses.replace(self.base, markers=markers), self.state.contents)
         others = [m for m in remaining.markers() if m.file is None]
@@ -332,19 +336,24 @@ class Draft:
         is_one: Callable[[DataFile], bool],
         may_have: Callable[[Segment], bool],
     ) -> bool:
-        """Whether a file is one, or a reference to what is not loaded may have one."""
-        if any(map(is_one, files.inline)):
+        """Whether a file, as it is after the change, is one, or a reference to what is not loaded may have
+        one."""
+
+        def any_is_one(entries: Iterable[DataFile]) -> bool:
+            return any(is_one(self.restamped.get(f.key, f)) for f in entries)
+
+        if any_is_one(files.inline):
             return True
         loaded = self.state.contents.files
         opened = open_tree(files.segments, self.state.contents.nodes)
         return any(map(may_have, opened.closed)) or any(
-            leaf.id not in loaded or any(is_one(f) for _, f in live_entries(leaf, loaded[leaf.id]))
+            leaf.id not in loaded or any_is_one(f for _, f in live_entries(leaf, loaded[leaf.id]))
             for leaf in opened.leaves
             if may_have(leaf)
         )
 
     def _remove_markers(
-        self, tier: Tier[Marker], files: Tier[DataFile], outputs: tuple[DataFile, ...]
+        self, tier: Tier[Marker], files: Tier[DataFile], outputs: Sequence[DataFile]
     ) -> Tier[Marker]:
         """Without the markers of removed files, those to be dropped that are idle, and those of a closed
         erasure. `files` are the other files, beside `outputs`; a file that is its own output (a restamp)
@@ -419,13 +428,9 @@ class Draft:
             case PackMetadata() | ClusterLeaves():
                 return snapshot  # where entries are is `apply.fit_pointer`'s
             case SetProperties(properties):
-                merged = {**snapshot.properties, **properties}
-                kept = {k: v for k, v in merged.items() if v is not None}
-                return dataclasses.replace(snapshot, properties=kept)
+                return _with_properties(snapshot, properties)
             case HandOver(at):
-                rest = {k: v for k, v in snapshot.properties.items() if k != HANDED_OVER}
-                marked = rest if at is None else {**rest, HANDED_OVER: str(at)}
-                return dataclasses.replace(snapshot, properties=marked)
+                return _with_properties(snapshot, {HANDED_OVER: None if at is None else str(at)})
             case AlterSchema(evolution=evolution):
                 schema = evolved(self.base, update)
                 declared = {field_at(schema, path).id: t for path, t in evolution.declared}
@@ -453,37 +458,8 @@ class Draft:
                 past = [e for e in expired if e.time_us is not None and e.time_us < before_us]
                 young = [e for e in expired if e not in past]
                 return dataclasses.replace(snapshot, expired=(*past[-1:], *young))
-            case OpenErasure(erasure):
-                # Files that its marker empties by metadata alone have left in this commit.
-                objects, rows = self.emptied.get(erasure.id, (0, 0))
-                opened = dataclasses.replace(
-                    erasure,
-                    opened_version=version,
-                    phase_version=version,
-                    objects=objects,
-                    rows=rows,
-                )
-                return dataclasses.replace(snapshot, erasures=(*snapshot.erasures, opened))
-            case MoveErasures(erasures):
-                moved = {e.id: e for e in erasures}
-                return dataclasses.replace(
-                    snapshot,
-                    erasures=tuple(
-                        e
-                        if e.id not in moved
-                        # Counts are the base's: the planner may not have seen the last ones.
-                        else dataclasses.replace(
-                            moved[e.id], objects=e.objects, rows=e.rows, phase_version=version
-                        )
-                        for e in snapshot.erasures
-                    ),
-                )
-            case CloseErasures(ids, _, chain):
-                still_open = tuple(e for e in snapshot.erasures if e.id not in ids)
-                chained = snapshot.properties
-                if chain is not None:
-                    chained = {**chained, RECEIPT_CHAIN: chain.becomes}
-                return dataclasses.replace(snapshot, erasures=still_open, properties=chained)
+            case OpenErasure() | MoveErasures() | CloseErasures():
+                return self._with_erasures(snapshot, update)
             case SetRefs():
                 return dataclasses.replace(snapshot, refs=edited_refs(snapshot, update))
             case ReplaceContent(content):
@@ -504,11 +480,34 @@ class Draft:
             case _:
                 assert_never(update)
 
+    def _with_erasures(
+        self, snapshot: Snapshot, update: OpenErasure | MoveErasures | CloseErasures
+    ) -> Snapshot:
+        """With the erasures as they are after an update of them."""
+        before, version = snapshot.erasures, snapshot.version
+        match update:
+            case OpenErasure(erasure):
+                # Files that its marker empties by metadata alone have left in this commit.
+                objects, rows = self.emptied.get(erasure.id, (0, 0))
+                opened = dataclasses.replace(erasure, opened_version=version)
+                after = (*before, _in_phase(opened, version, objects, rows))
+            case MoveErasures(erasures):
+                # Counts are the base's: the planner may not have seen the last ones.
+                moved = {e.id: e for e in erasures}
+                after = tuple(
+                    _in_phase(moved[e.id], version, e.objects, e.rows) if e.id in moved else e
+                    for e in before
+                )
+            case CloseErasures(ids, _, chain):
+                after = tuple(e for e in before if e.id not in ids)
+                if chain is not None:
+                    snapshot = _with_properties(snapshot, {RECEIPT_CHAIN: chain.becomes})
+        return dataclasses.replace(snapshot, erasures=after)
+
     def _finished(self, snapshot: Snapshot) -> Snapshot:
         """With what follows from several updates."""
         if self.salt is not None:
-            properties = {**snapshot.properties, LEDGER_SALT: self.salt.as_property}
-            snapshot = dataclasses.replace(snapshot, properties=properties)
+            snapshot = _with_properties(snapshot, {LEDGER_SALT: self.salt.as_property})
         if any(map(_chooses_columns, self.change.updates)):
             columns = choose_stats_columns(
                 snapshot.schema,
@@ -519,6 +518,19 @@ class Draft:
             )
             snapshot = dataclasses.replace(snapshot, stats_columns=columns)
         return snapshot
+
+
+def _with_properties(snapshot: Snapshot, changed: Mapping[str, str | None]) -> Snapshot:
+    """With these properties changed; None takes one away."""
+    merged = {**snapshot.properties, **changed}
+    return dataclasses.replace(
+        snapshot, properties={name: value for name, value in merged.items() if value is not None}
+    )
+
+
+def _in_phase(erasure: Erasure, version: int, objects: int, rows: int) -> Erasure:
+    """The erasure, which enters its phase with these counts."""
+    return dataclasses.replace(erasure, phase_version=version, objects=objects, rows=rows)
 
 
 def _chooses_columns(update: Update) -> bool:
