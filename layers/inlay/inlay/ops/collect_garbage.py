@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest, TableNotFound
 from inlay.format.predicate import Comparison, Literal
-from inlay.format.properties import Properties
 from inlay.format.schema import Primitive
 from inlay.notebook import Shown
 from inlay.ops.commit.driver import (
@@ -192,7 +191,7 @@ def _keep_memory(ctx: Context, loaded: LoadedTable, **options: Any) -> None:
         memory = load_pointer(own)
     except TableNotFound:
         return  # who needs it is told (`ops.write.memory`)
-    days = Properties(loaded.snapshot.properties).number("changes.remember_days")
+    days = loaded.snapshot.settings.number("changes.remember_days")
     at = memory.snapshot.schema.column(AT)
     if at is not None and isinstance(at.type, Primitive):
         before = Literal(at.type, loaded.date_us - days * DAY_US)
@@ -249,7 +248,7 @@ def _collect(
     # Commits within one second of the store's clock have times a little ahead of it.
     now_us = max(loaded.date_us, loaded.snapshot.commit.time_us)
     if grace_seconds is None:
-        grace_us = Properties(loaded.snapshot.properties).number("gc.grace_days") * DAY_US
+        grace_us = loaded.snapshot.settings.number("gc.grace_days") * DAY_US
     else:
         grace_us = int(grace_seconds * 1_000_000)
     since_us = now_us - grace_us

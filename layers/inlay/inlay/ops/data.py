@@ -60,7 +60,7 @@ REPORT_ROWS = 250_000
 
 def layout_of(snapshot: Snapshot) -> Layout:
     """File and row-group sizes, codec, sort order and statistics of the table."""
-    properties = Properties(snapshot.properties)
+    properties = snapshot.settings
     target = properties.number("write.target_file_bytes")
     return Layout(
         target_file_bytes=target,

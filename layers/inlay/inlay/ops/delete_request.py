@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from inlay.format.properties import Properties
 from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import Committed, Skipped, WriteResult, write_result
 from inlay.ops.context import Context
@@ -48,7 +47,7 @@ def delete_requested(
 
 def reads_more(snapshot: Snapshot, mode: str | None, read_bytes: float) -> bool:
     """Whether a delete by condition takes time that grows with the table, beyond what is allowed."""
-    match mode or Properties(snapshot.properties).text("delete.mode"):
+    match mode or snapshot.settings.text("delete.mode"):
         case "tombstone" | "erase":
             return False
         case "vector":

@@ -44,7 +44,6 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.format.codec import encode_snapshot
-from inlay.format.properties import Properties
 from inlay.format.snapshot import Snapshot
 from inlay.format.transaction import (
     VERSION,
@@ -226,7 +225,7 @@ def check_parts(parts: Sequence[Part]) -> None:
                 table=ctx.uri,
             )
         seen[part.table_id] = ctx.uri
-        if int(Properties(part.base.snapshot.properties).text("format.max_version")) < VERSION:
+        if int(part.base.snapshot.settings.text("format.max_version")) < VERSION:
             raise NotAllowed(
                 f"{ctx.uri} is denied format version {VERSION} by its property format.max_version",
                 next_step=f"Set format.max_version={VERSION}: readers that know version 1 only then refuse "

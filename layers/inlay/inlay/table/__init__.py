@@ -45,7 +45,7 @@ from inlay.errors import (
 )
 from inlay.format.keys import POINTER
 from inlay.format.predicate import TRUE, Predicate
-from inlay.format.properties import Properties, settings
+from inlay.format.properties import settings
 from inlay.format.snapshot import Note, Snapshot, make_note
 from inlay.lazy import import_now
 from inlay.ops import context as context_op
@@ -1276,7 +1276,7 @@ class Table:
         return LocalFiles.of(os.fspath(data)).rows(self.snapshot.schema)
 
     def _setting(self, name: str) -> str:
-        return Properties(self.snapshot.properties).text(name)
+        return self.snapshot.settings.text(name)
 
     def _writable(self) -> None:
         if self._at is not None:

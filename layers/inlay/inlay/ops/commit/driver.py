@@ -197,13 +197,17 @@ def commit_planned(
     *,
     plans: int = MAX_PLANS,
     uploads: int = MAX_UPLOADS,
+    once: bool = False,
     submit: Submit | None = None,
 ) -> Committed | Skipped:
     """Commits the change that `plan` returns for `base`, or for a later version; None is nothing to do.
 
-    `plans` is 1 where a conflict is final, `uploads` where the data can be read only once. `submit` commits
-    each change (default: `commit`). Raises `ConcurrentChange`, `StaleUpload`, and what `commit` raises.
+    `plans` is 1 where a conflict is final; `once`: the data can be read, and so written, only once.
+    `submit` commits each change (default: `commit`). Raises `ConcurrentChange`, `StaleUpload`, and what
+    `commit` raises.
     """
+    if once:
+        plans = uploads = 1
     started = ctx.clock.monotonic()
     loaded, planned, uploaded = base, 0, 0
     while True:  # terminates: plans and uploads are bounded

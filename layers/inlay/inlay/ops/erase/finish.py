@@ -21,7 +21,6 @@ from inlay.format.keys import MEMORY, ObjectKind, classify
 from inlay.format.properties import (
     ARROW_CATEGORIES,
     RECEIPT_CHAIN,
-    Properties,
     arrow_categories,
     categories_text,
 )
@@ -236,7 +235,7 @@ class _Sweeper:
         )
         searched.originals_since = loaded.snapshot.oldest_version
         findings = findings_of(self.ctx, searched)
-        if Properties(loaded.snapshot.properties).text("erasure.search") == "yes":
+        if loaded.snapshot.settings.text("erasure.search") == "yes":
             findings = self._with_rows(contents, searched, findings)
         write_looks(self.ctx, searched, findings, self.written)
 

@@ -40,7 +40,6 @@ from inlay.format.keys import (
     classify,
     receipt_key,
 )
-from inlay.format.properties import Properties
 from inlay.format.shape import COUNT, TIME, Map, Row, fits
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.context import Context
@@ -439,7 +438,7 @@ def receipt_of(
             "unsalted_before": None if salt is None else salt.plain_before,
             "unsalted_until_us": None
             if salt is None or not salt.plain_before
-            else loaded.date_us + Properties(snapshot.properties).number("ledger.days") * DAY_US,
+            else loaded.date_us + snapshot.settings.number("ledger.days") * DAY_US,
         },
         "out_of_reach": [
             {"what": name, "until_us": _held_until(name, loaded.date_us, facts.retention_days)}
@@ -458,7 +457,7 @@ def _remembered(ctx: Context, loaded: LoadedTable, erasure: Erasure) -> dict[str
     that were erased are gone, by the receipt there. Those of rows that were deleted before, which a
     condition on other columns than the key could not find, and of later ones, stay until `until_us`."""
     key = f"{MEMORY}/{receipt_key(erasure.id)}"
-    days = Properties(loaded.snapshot.properties).number("changes.remember_days")
+    days = loaded.snapshot.settings.number("changes.remember_days")
     return {
         "table": MEMORY,
         "receipt": key if isinstance(ctx.store.head(ctx.key(key)), Head) else None,

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, And, Predicate, field_ids
-from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.ops.inspect.layout import Axis
 from inlay.parse import format_predicate
@@ -170,7 +169,7 @@ def plan_care(
     deleted: int,
     read: frozenset[str] | None,
 ) -> Maintenance:
-    target = Properties(state.snapshot.properties).number("write.target_file_bytes")
+    target = state.snapshot.settings.number("write.target_file_bytes")
     works: dict[str, Work] = {}
     saved = 0
     for unit in plan.units:

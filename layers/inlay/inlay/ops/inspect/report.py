@@ -14,7 +14,7 @@ from typing import Any
 
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Predicate
-from inlay.format.properties import Properties, settings
+from inlay.format.properties import settings
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Snapshot
 from inlay.notebook import Shown
@@ -168,7 +168,7 @@ def _facts(ctx: Context, current: Snapshot, state: State) -> Record:
     snapshot = state.snapshot
     schema = snapshot.schema
     names = {field.id: field.name for field in schema.fields}
-    properties = Properties(snapshot.properties)
+    properties = snapshot.settings
     return {
         "uri": ctx.uri,
         "id": snapshot.table_id,

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 
 from inlay.errors import ConcurrentChange, InvalidRequest
 from inlay.format.entry import DataFile
-from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.notebook import Shown
 from inlay.ops.commit.driver import Committed, commit, recent_base, refuse_handed_over
@@ -265,8 +264,7 @@ def compact(
         merged_metadata=merge or ordered.steps > 0,
         left=run.left,
         left_bytes=run.left_bytes,
-        hand_over=run.left_bytes
-        > Properties(run.loaded.snapshot.properties).number("compact.handover_bytes"),
+        hand_over=run.left_bytes > run.loaded.snapshot.settings.number("compact.handover_bytes"),
         skipped=run.skipped,
         failures=tuple(run.failures),
     )

@@ -20,7 +20,7 @@ from inlay.errors import (
     VersionNotFound,
 )
 from inlay.format import keys
-from inlay.format.properties import Properties, is_published
+from inlay.format.properties import is_published
 from inlay.format.snapshot import HeadObject, Segment, Snapshot, with_content
 from inlay.notebook import Shown
 from inlay.ops.commit.driver import (
@@ -426,7 +426,7 @@ def expire(
     loaded = recent_base(ctx, base)
     refuse_handed_over(ctx, loaded.snapshot)
     snapshot = loaded.snapshot
-    properties = Properties(snapshot.properties)
+    properties = snapshot.settings
     age_us = int((properties.number("history.days") if days is None else days) * DAY_US)
     count = properties.number("history.min_versions") if min_versions is None else min_versions
     if age_us < 0 or count < 1:

@@ -37,7 +37,7 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Vector
 from inlay.format.partition import parse_transform
-from inlay.format.properties import Properties, iceberg_properties
+from inlay.format.properties import iceberg_properties
 from inlay.format.snapshot import Snapshot, noted_versions
 from inlay.iceberg.grouping import Group, groups_of, leaves_of_a_group
 from inlay.iceberg.manifest import (
@@ -324,7 +324,7 @@ def _result(snapshot: Snapshot, published: bool, settled: int, commits: int) -> 
     return PublishResult(
         version=snapshot.version,
         published=published,
-        format=Properties(snapshot.properties).text("publish.format"),
+        format=snapshot.settings.text("publish.format"),
         settled=settled,
         settle_commits=commits,
     )
@@ -369,7 +369,7 @@ def _check(
 
 
 def _format_version(snapshot: Snapshot) -> int:
-    chosen = Properties(snapshot.properties).text("publish.format")
+    chosen = snapshot.settings.text("publish.format")
     return {"v3": 3, "v2": 2}.get(chosen, 0)
 
 
@@ -967,7 +967,7 @@ class _Attempt:
             if spec["spec-id"] not in self.specs.by_id
             and all(f["source-id"] in columns for f in spec["fields"])
         ]
-        is_hinted = Properties(snapshot.properties).text("publish.version_hint") == "yes"
+        is_hinted = snapshot.settings.text("publish.version_hint") == "yes"
         no_hint = {} if is_hinted else {VERSION_HINT: "no"}
         return table_metadata(
             table_id=snapshot.table_id,

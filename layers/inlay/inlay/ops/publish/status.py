@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inlay.errors import CorruptTable, ErrorKind, InlayError
-from inlay.format.properties import Properties, handed_over, is_published
+from inlay.format.properties import handed_over, is_published
 from inlay.format.snapshot import Snapshot
 from inlay.iceberg.schema import refusals
 from inlay.ops.context import Context
@@ -36,7 +36,7 @@ def publication_status(ctx: Context, snapshot: Snapshot) -> PublicationStatus | 
     """None for a table that is not to be published."""
     if not is_published(snapshot.properties):
         return None
-    chosen = Properties(snapshot.properties).text("publish.format")
+    chosen = snapshot.settings.text("publish.format")
     reasons = list(refusals(snapshot.schema, format_version=3 if chosen == "v3" else 2))
     if handed_over(snapshot.properties) is not None:
         reasons.append("the table was handed over to another catalog")

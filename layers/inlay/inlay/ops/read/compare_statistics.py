@@ -16,7 +16,6 @@ from functools import partial
 from inlay.errors import UnreadableFile, UntrueStatistics
 from inlay.format.entry import ColumnStats, DataFile
 from inlay.format.predicate import Or
-from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.cache import ObjectCache
@@ -71,7 +70,7 @@ def check_key(
 
 def checks_pages(snapshot: Snapshot) -> bool:
     """Whether all pages of a file are read when it comes."""
-    return Properties(snapshot.properties).text("ingest.check_pages") == "yes"
+    return snapshot.settings.text("ingest.check_pages") == "yes"
 
 
 def read_pages(objects: Objects, task: FileTask, executor: Executor) -> None:

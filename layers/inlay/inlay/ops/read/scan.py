@@ -37,7 +37,6 @@ from inlay.errors import (
 from inlay.format.entry import DataFile
 from inlay.format.expression import Condition
 from inlay.format.predicate import TRUE, Predicate
-from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Segment, Snapshot
 from inlay.notebook import Shown
@@ -514,7 +513,7 @@ class Scan(ArrowStream):
         file is left out for what the store has."""
         objects = self._ctx.objects
         newest = self._newest or self._state.snapshot
-        promised = Properties(newest.properties).text("erasure.promised") == "yes"
+        promised = newest.settings.text("erasure.promised") == "yes"
         on_disk = objects.store.scheme == "file"
         if promised or on_disk or self._damaged.skips or not os.environ.get(FOLDER_VARIABLE):
             return objects

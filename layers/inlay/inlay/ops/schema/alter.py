@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch, a_type
 from inlay.format.entry import DataFile
-from inlay.format.properties import Properties
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, split_path
 from inlay.format.values import is_value
 from inlay.ops.commit.driver import Committed, Skipped, already_applied, commit_planned, recent_base
@@ -313,7 +312,7 @@ def admit_columns(ctx: Context, loaded: LoadedTable, arrow: Iterable[pa.Schema])
 
     def plan(now: LoadedTable) -> Change | None:
         snapshot = now.snapshot
-        if not Properties(snapshot.properties).adds_columns:
+        if not snapshot.settings.adds_columns:
             return None
         columns: dict[Path, _New] = {}
         for each in schemas:

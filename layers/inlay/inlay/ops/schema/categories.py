@@ -52,6 +52,17 @@ from inlay.plan.scan import FileTask, plan_scan
 MAX_BYTES = 16 * 1024
 
 
+def admit_rows(ctx: Context, loaded: LoadedTable, data: Any) -> tuple[LoadedTable, Any]:
+    """The table with the columns and orders that the data brings, and the data, as by `admit_orders`."""
+    if loaded.snapshot.settings.adds_columns:
+        from inlay.ops.schema.alter import admit_columns  # few tables take columns from data
+
+        # Only a table or batch can be inspected before it is read.
+        data = data if isinstance(data, pa.Table | pa.RecordBatch) else reader_of(data)
+        loaded = admit_columns(ctx, loaded, [data.schema])
+    return admit_orders(ctx, loaded, data)
+
+
 def admit_orders(ctx: Context, loaded: LoadedTable, data: Any) -> tuple[LoadedTable, Any]:
     """The table with the orders that the data brings, and the data: what can be read only once may have
     been begun. Raises `SchemaMismatch`. Of a stream the first batch counts; the others have to agree."""

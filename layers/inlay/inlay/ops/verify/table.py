@@ -50,7 +50,6 @@ from inlay.format.entry import (
     Where,
 )
 from inlay.format.keys import ObjectKind, archive_version, classify, segment_key
-from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.format.snapshot import (
     Content,
@@ -195,7 +194,7 @@ class TableCheck:
 
     @property
     def grace_us(self) -> int:
-        return Properties(self.current.properties).number("gc.grace_days") * DAY_US
+        return self.current.settings.number("gc.grace_days") * DAY_US
 
     def versions(self, most: int) -> None:
         current = self.current

@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 
 from inlay.arguments import time_us
-from inlay.format.properties import Properties
 from inlay.ops.commit.driver import (
     Committed,
     Planned,
@@ -30,9 +29,9 @@ from inlay.ops.commit.driver import (
 )
 from inlay.ops.commit.group import archive_beside, commit_together
 from inlay.ops.context import Context
-from inlay.ops.data import reader_of, write_data
+from inlay.ops.data import write_data
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.schema.categories import admit_orders
+from inlay.ops.schema.categories import admit_rows
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.storage.base import Location
 
@@ -91,14 +90,7 @@ def append(
     loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
-    if Properties(loaded.snapshot.properties).adds_columns:
-        from inlay.ops.schema.alter import admit_columns  # few tables take columns from data
-
-        # Only a table or batch can be inspected before it is read.
-        data = data if isinstance(data, pa.Table | pa.RecordBatch) else reader_of(data)
-        loaded = admit_columns(ctx, loaded, [data.schema])
-
-    loaded, data = admit_orders(ctx, loaded, data)
+    loaded, data = admit_rows(ctx, loaded, data)
     bound_to = loaded
     upload_bytes = data.nbytes if isinstance(data, pa.Table | pa.RecordBatch) else sys.maxsize
 
@@ -114,8 +106,9 @@ def append(
         )
         return Planned(change, uploads.base)
 
-    limits = {"plans": 1, "uploads": 1} if isinstance(data, pa.RecordBatchReader) else {}
-    return commit_planned(ctx, loaded, plan, submit=commit_together, **limits)
+    return commit_planned(
+        ctx, loaded, plan, once=isinstance(data, pa.RecordBatchReader), submit=commit_together
+    )
 
 
 def request_shape(operation: str, data: Any) -> str | None:

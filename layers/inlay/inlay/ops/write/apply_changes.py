@@ -50,8 +50,7 @@ from inlay.ops.commit.driver import (
 from inlay.ops.context import Context
 from inlay.ops.data import reader_of
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.schema.alter import admit_columns
-from inlay.ops.schema.categories import admit_orders
+from inlay.ops.schema.categories import admit_rows
 from inlay.ops.write.keyed_rows import (
     Keys,
     NullKeys,
@@ -203,9 +202,7 @@ def apply_changes(
         return Applied(before)
     records = held(reader_of(data))
     records, gone = _without_operations(ctx, records, rules, loaded.snapshot.schema)
-    if Properties(loaded.snapshot.properties).adds_columns:
-        loaded = admit_columns(ctx, loaded, [records.schema])
-    loaded, records = admit_orders(ctx, loaded, records)
+    loaded, records = admit_rows(ctx, loaded, records)
     batch = _Batch.of(ctx, loaded, records, gone, rules)
     if batch.is_empty and request is None:
         return Applied(Skipped(loaded))

@@ -28,7 +28,7 @@ from inlay.format import keys as object_keys
 from inlay.format.entry import DataFile, KeyRange, Keys, Marker, RowGroups, Where
 from inlay.format.expression import Condition
 from inlay.format.predicate import And, Comparison, In, Predicate, predicate_to_json
-from inlay.format.properties import DELETE_MODES, DeleteMode, Properties
+from inlay.format.properties import DELETE_MODES, DeleteMode
 from inlay.format.schema import Field, Primitive, Schema, Value
 from inlay.ops.commit.driver import (
     Committed,
@@ -121,7 +121,7 @@ def delete(
 def mode_of(loaded: LoadedTable, condition: Condition, given: str | None, name: str) -> DeleteMode:
     """The mode that is `given`, or the table's property `name`. A condition that calculates cannot be kept:
     the rows that it finds are marked."""
-    text = given or Properties(loaded.snapshot.properties).text(name)
+    text = given or loaded.snapshot.settings.text(name)
     mode = next((mode for mode in DELETE_MODES if mode == text), None)
     if mode is None:
         known = (*DELETE_MODES, *(["erase"] if name == "delete.mode" else []))
@@ -444,7 +444,7 @@ class _RowDelete:
         for task, hit in read_positions(ctx.objects, tasks, snapshot.schema, executor, where=where):
             positions[task.file.key] = hit
         requires: tuple[Requirement, ...] = (SameContent(snapshot.version),)
-        if Properties(snapshot.properties).text("isolation") == "serializable":
+        if snapshot.settings.text("isolation") == "serializable":
             requires += (Reads(predicate, snapshot.version, frozenset(positions)),)
         change = Change(
             operation="delete",

@@ -20,7 +20,6 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from inlay.errors import SchemaMismatch
-from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.parquet.arrow.types import schema_to_arrow
@@ -59,7 +58,7 @@ def folders_of(path: str, has: Container[str], snapshot: Snapshot) -> Folders:
     """The values that the file at `path` gets from its folders. Raises `SchemaMismatch`, also for a
     value that the column cannot hold."""
     columns = {field.name: field for field in snapshot.schema.fields}
-    if Properties(snapshot.properties).text("ingest.folders") == "refuse":
+    if snapshot.settings.text("ingest.folders") == "refuse":
         check_folders(path, has, columns)
         return {}
     folders: dict[str, str | None] = {}

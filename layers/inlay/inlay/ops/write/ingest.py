@@ -69,7 +69,7 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.entry import DataFile
 from inlay.format.landing import HEAD_BYTES, LandedKind, LandedObject, TextKind, landed_object
-from inlay.format.properties import Properties, is_published, listed
+from inlay.format.properties import is_published, listed
 from inlay.format.snapshot import Snapshot
 from inlay.notebook import Shown
 from inlay.ops.cache import ObjectCache
@@ -393,7 +393,7 @@ def ingest(
 
 def is_of_changes(snapshot: Snapshot) -> bool:
     """Whether what lands are change records."""
-    return Properties(snapshot.properties).text("ingest.as") == "changes"
+    return snapshot.settings.text("ingest.as") == "changes"
 
 
 def _changes(
@@ -558,7 +558,7 @@ def _look_at_all(ctx: Context, batch: _Batch, new: Sequence[int], adopt: bool) -
         batch.outcomes[position] = grown
         return base
 
-    look(new, loaded.snapshot, Properties(loaded.snapshot.properties).adds_columns)
+    look(new, loaded.snapshot, loaded.snapshot.settings.adds_columns)
     wider = list(batch.wider)
     for position in wider:
         loaded = extended(loaded, position)
@@ -585,7 +585,7 @@ _APPENDED = re.compile(r"\.(csv|tsv|json|jsonl|ndjson|arrow|feather)(\.\w{2,4})?
 def identify(ctx: Context, location: Location, path: str, snapshot: Snapshot) -> LandedObject:
     """What an object is that was read in vain: by `path`, its name in the landing zone, and its first
     and last bytes (two requests)."""
-    formats = listed(Properties(snapshot.properties).text("ingest.formats"))
+    formats = listed(snapshot.settings.text("ingest.formats"))
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
     named = version_of(location)
     tail = store.get_suffix(location.key, HEAD_BYTES, **named)
@@ -741,7 +741,7 @@ def _examine(
     partition = partition_in(described, snapshot.schema, spec)
     entry = replace(entry, spec_id=spec.id, partition=partition or ())
     stamp, recode = None, times.rewrite or bool(folders)
-    field_ids = Properties(snapshot.properties).text("ingest.field_ids")
+    field_ids = snapshot.settings.text("ingest.field_ids")
     if field_ids == "stamp" or (field_ids == "auto" and is_published(snapshot.properties)):
         try:
             new = stamped(described.footer, snapshot.schema, foreign=True)
@@ -802,7 +802,7 @@ def _end_of(store: ObjectStore, location: Location, kind: TextKind | None) -> Go
 def _unsized_bytes(fetched: FoundContent, footer: Footer, snapshot: Snapshot) -> int:
     """Of the largest row group once decoded, where the footer does not say how much text it has; 0 where it
     says so."""
-    limit = Properties(snapshot.properties).number("ingest.group_bytes")
+    limit = snapshot.settings.number("ingest.group_bytes")
     return (
         largest_decoded(fetched.content.opened(), footer, limit) if may_exceed(footer, limit) else 0
     )
@@ -840,7 +840,7 @@ def _learn_orders(ctx: Context, batch: _Batch) -> None:
 
 
 def _check_group(group_bytes: int, snapshot: Snapshot) -> None:
-    limit = Properties(snapshot.properties).number("ingest.group_bytes")
+    limit = snapshot.settings.number("ingest.group_bytes")
     if group_bytes > limit:
         raise UnsupportedFile(
             f"a row group takes {group_bytes >> 20:,} MiB of memory when decoded, more than the "
@@ -1046,7 +1046,7 @@ def _check_times(ctx: Context, seen: _Seen, adopt: bool, snapshot: Snapshot) -> 
 
 
 def _policy(snapshot: Snapshot) -> str:
-    properties = Properties(snapshot.properties)
+    properties = snapshot.settings
     policy = properties.text("ingest.unused_dictionary_entries")
     if policy != "auto":
         return policy
@@ -1079,7 +1079,7 @@ def _outside(ctx: Context, seen: _Seen) -> Objects:
 
 
 def _is_cut(seen: _Seen, adopt: bool, snapshot: Snapshot) -> bool:
-    limit = Properties(snapshot.properties).number("ingest.split_bytes")
+    limit = snapshot.settings.number("ingest.split_bytes")
     # A few KB may decode to a GB, and row groups are decoded as a whole.
     fits = seen.entry.size <= limit and seen.group_bytes <= DECODED_SHARE * limit
     return (seen.spans or seen.recode) and not adopt and fits

@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 
 from inlay.errors import UnsupportedFile
 from inlay.format.landing import TextKind
-from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import Committed, Skipped, WriteResult, write_result
@@ -152,7 +151,7 @@ def records_of(
 ) -> Records:
     """Raises what makes the file unreadable, or `InvalidRequest` where the table does not say how it is
     read."""
-    rules = Rules.of_table(Properties(snapshot.properties))
+    rules = Rules.of_table(snapshot.settings)
     if kind is None:
         return Records(_parquet(content, snapshot), rules)
     text = LandedText(content, kind)
@@ -179,7 +178,7 @@ def _texts(
 def _parquet(content: Content, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
     got = read_tail(content.store, content.location)
     footer = parse_object_footer(got.body, size=got.size).footer
-    limit = Properties(snapshot.properties).number("ingest.group_bytes")
+    limit = snapshot.settings.number("ingest.group_bytes")
     if largest_group(footer) > limit:
         raise UnsupportedFile(
             f"a row group takes more than the {limit >> 20:,} MiB of ingest.group_bytes when decoded",

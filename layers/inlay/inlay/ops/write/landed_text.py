@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from inlay.errors import UnsupportedFile
 from inlay.format.landing import TextKind, delimiter_of, text_kind
-from inlay.format.properties import REFUSED_FOLDER, Properties, listed
+from inlay.format.properties import REFUSED_FOLDER, listed
 from inlay.format.schema import Schema, listed_names, unquoted
 from inlay.format.snapshot import Snapshot
 from inlay.ops.write.content import FETCHED_BYTES, Content
@@ -41,7 +41,7 @@ from inlay.text.refused import Refusals
 
 def text_format(snapshot: Snapshot) -> TextFormat:
     """How the table's landed texts are written. Raises `InvalidRequest`."""
-    properties = Properties(snapshot.properties)
+    properties = snapshot.settings
     delimiter = properties.text("ingest.delimiter")
     text = TextFormat(
         null=listed(properties.text("ingest.null")),
@@ -57,7 +57,7 @@ def text_format(snapshot: Snapshot) -> TextFormat:
 
 def landed_kind(key: str, snapshot: Snapshot) -> TextKind | None:
     """As what text an object with this key is read that is no Parquet, if as any."""
-    formats = listed(Properties(snapshot.properties).text("ingest.formats"))
+    formats = listed(snapshot.settings.text("ingest.formats"))
     return text_kind(key.rpartition("/")[2], formats)
 
 
@@ -75,7 +75,7 @@ class LandedText:
     ) -> CsvFile | JsonFile:
         """Reads the names of its columns; up to `limit` records may be refused (the table's by default).
         Raises `UnreadableFile`, `UnsupportedFile`."""
-        properties, text = Properties(snapshot.properties), text_format(snapshot)
+        properties, text = snapshot.settings, text_format(snapshot)
         opened = self._opener(snapshot)
         limit = properties.number("ingest.bad_lines") if limit is None else limit
         with reading(self.name, text):
@@ -85,7 +85,7 @@ class LandedText:
             return CsvFile(self.name, opened, text, delimiter, snapshot.schema.names, limit=limit)
 
     def _opener(self, snapshot: Snapshot) -> Callable[[], Any]:
-        limit = Properties(snapshot.properties).number("ingest.text_bytes")
+        limit = snapshot.settings.number("ingest.text_bytes")
 
         def opened() -> Any:
             source = self.content.opened()

@@ -16,10 +16,7 @@ import pyarrow as pa
 from inlay.errors import InvalidPredicate, InvalidRequest
 from inlay.format.expression import Condition
 from inlay.format.predicate import TRUE
-from inlay.format.properties import Properties
 from inlay.ops.commit.driver import (
-    MAX_PLANS,
-    MAX_UPLOADS,
     Committed,
     Skipped,
     already_applied,
@@ -28,10 +25,9 @@ from inlay.ops.commit.driver import (
     recent_base,
 )
 from inlay.ops.context import Context
-from inlay.ops.data import reader_of, write_data
+from inlay.ops.data import write_data
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.schema.alter import admit_columns
-from inlay.ops.schema.categories import admit_orders
+from inlay.ops.schema.categories import admit_rows
 from inlay.ops.write.delete import marker_of
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.plan.change import AddFiles, AddMarkers, Change, Request
@@ -57,10 +53,7 @@ def overwrite(
             text=condition.text,
             table=ctx.uri,
         )
-    if Properties(loaded.snapshot.properties).adds_columns:
-        data = data if isinstance(data, pa.Table | pa.RecordBatch) else reader_of(data)
-        loaded = admit_columns(ctx, loaded, [data.schema])
-    loaded, data = admit_orders(ctx, loaded, data)
+    loaded, data = admit_rows(ctx, loaded, data)
     bound, predicate = loaded, condition.predicate
 
     def plan(now: LoadedTable) -> Change:
@@ -90,12 +83,4 @@ def overwrite(
             updates=(AddFiles(files), AddMarkers((marker_of(ctx, now, predicate),))),
         )
 
-    # What is read once is written once.
-    once = isinstance(data, pa.RecordBatchReader)
-    return commit_planned(
-        ctx,
-        loaded,
-        plan,
-        plans=1 if once else MAX_PLANS,
-        uploads=1 if once else MAX_UPLOADS,
-    )
+    return commit_planned(ctx, loaded, plan, once=isinstance(data, pa.RecordBatchReader))

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, assert_never
 from inlay.format.codec import encode_schemas, encode_snapshot, version_of
 from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker, Types
 from inlay.format.leaves import encode_files, encode_ledger, encode_markers
-from inlay.format.properties import Properties, handed_over
+from inlay.format.properties import handed_over
 from inlay.format.snapshot import (
     LEDGER_MAX_RECORDS,
     MARKERS_MAX_ENTRIES,
@@ -343,7 +343,7 @@ def apply(
 def denies_version(snapshot: Snapshot) -> bool:
     """Whether the table's properties deny the format version that it has."""
     version = version_of(snapshot.schemas)
-    return version > int(Properties(snapshot.properties).text("format.max_version"))
+    return version > int(snapshot.settings.text("format.max_version"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

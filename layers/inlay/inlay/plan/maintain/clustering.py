@@ -20,7 +20,6 @@ from typing import Any, Literal
 
 from inlay.errors import InvalidRequest
 from inlay.format.entry import ColumnStats, DataFile
-from inlay.format.properties import Properties
 from inlay.format.schema import Primitive, listed_names
 from inlay.format.snapshot import Segment, Snapshot
 from inlay.format.values import order_key
@@ -61,7 +60,7 @@ def order_of(snapshot: Snapshot) -> Order | None:
 
     Raises `InvalidRequest` when they name columns that cannot be ordered by.
     """
-    properties = Properties(snapshot.properties)
+    properties = snapshot.settings
     strategy = properties.text("compact.strategy")
     names = listed_names(properties.text("compact.columns"))
     if strategy == "pack" or (strategy == "auto" and not (names or snapshot.sort_by)):

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inlay.format.entry import DataFile, Marker, RowGroups, Rows, Vector
-from inlay.format.properties import Properties
 from inlay.format.snapshot import SEGMENT_MAX_ENTRIES, Segment, Snapshot
 from inlay.format.values import order_key
 from inlay.plan.maintain.clustering import cluster_units, order_of, runs_of
@@ -97,7 +96,7 @@ def plan_compaction(
     sorts in memory. `only` restricts the plan to these files.
     """
     snapshot = state.snapshot
-    properties = Properties(snapshot.properties)
+    properties = snapshot.settings
     target = target_bytes or properties.number("write.target_file_bytes")
     small = properties.number("compact.small_file_bytes") if small_bytes is None else small_bytes
     markers = tuple(state.markers())

@@ -151,7 +151,7 @@ def horizon(snapshot: Snapshot) -> int:
 
 
 def _cutoff(snapshot: Snapshot) -> int:
-    days = Properties(snapshot.properties).number("ledger.days")
+    days = snapshot.settings.number("ledger.days")
     return snapshot.commit.time_us - days * DAY_US
 
 

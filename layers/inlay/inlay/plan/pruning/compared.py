@@ -19,13 +19,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from inlay.format.entry import DataFile
-from inlay.format.properties import Properties
 from inlay.format.snapshot import Snapshot
 
 
 def compared_columns(snapshot: Snapshot) -> tuple[int, ...]:
     """The columns whose statistics are compared with the rows of a file that comes."""
-    match Properties(snapshot.properties).text("ingest.check_statistics"):
+    match snapshot.settings.text("ingest.check_statistics"):
         case "none":
             return ()
         case "key":
@@ -40,7 +39,7 @@ def uncompared(
     """The columns of `key` whose statistics in `entry` still have to be compared before a table with the
     properties of `snapshot` may have that key. `compared` have been, such as the key of a content that the
     file is part of."""
-    unchecked = Properties(snapshot.properties).text("ingest.check_statistics") == "none"
+    unchecked = snapshot.settings.text("ingest.check_statistics") == "none"
     if unchecked or not entry.is_foreign:
         return ()
     return tuple(field_id for field_id in key if field_id not in compared)
