@@ -7,18 +7,22 @@ begun, so that it can be done elsewhere; an invalid condition is refused before 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import pyarrow as pa
 
+from inlay.format.properties import DeleteMode
 from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import Committed, Skipped, WriteResult, write_result
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.write.delete import delete, delete_keys
+from inlay.ops.write.delete import delete, delete_keys, known_mode
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parse import parse_predicate
 from inlay.plan.change import Request
 
+# What a request asks for: an erasure, or a delete in one of the modes that a table may have.
+Mode = DeleteMode | Literal["erase"]
 # The keys of a request, for a table's columns and the names of its primary key.
 KeysFor = Callable[[pa.Schema, Sequence[str]], pa.Table]
 
@@ -27,7 +31,7 @@ def delete_requested(
     ctx: Context,
     where: str | KeysFor,
     *,
-    mode: str | None,
+    mode: Mode | None,
     request: Request,
     read_bytes: float,
 ) -> Sequence[WriteResult] | None:
@@ -42,22 +46,22 @@ def delete_requested(
         return None
     done = _apply(ctx, where, mode, request, base)
     operation = "erase" if mode == "erase" else "delete"
-    return [write_result(operation, each, ctx.usage) for each in done]
+    return [write_result(operation, outcome, ctx.usage) for outcome in done]
 
 
-def reads_more(snapshot: Snapshot, mode: str | None, read_bytes: float) -> bool:
+def reads_more(snapshot: Snapshot, mode: Mode | None, read_bytes: float) -> bool:
     """Whether a delete by condition takes time that grows with the table, beyond what is allowed."""
-    match mode or snapshot.settings.text("delete.mode"):
+    match mode or known_mode(snapshot.settings.text("delete.mode"), "delete.mode"):
         case "tombstone" | "erase":
             return False
         case "vector":
             return snapshot.totals.bytes > read_bytes
-        case _:  # surgery and rewrite read files; so may a mode to come
+        case "surgery" | "rewrite":
             return read_bytes != float("inf")
 
 
 def _apply(
-    ctx: Context, where: str | KeysFor, mode: str | None, request: Request, base: LoadedTable
+    ctx: Context, where: str | KeysFor, mode: Mode | None, request: Request, base: LoadedTable
 ) -> Sequence[Committed | Skipped]:
     schema = base.snapshot.schema
     if isinstance(where, str):

@@ -121,7 +121,12 @@ def delete(
 def mode_of(loaded: LoadedTable, condition: Condition, given: str | None, name: str) -> DeleteMode:
     """The mode that is `given`, or the table's property `name`. A condition that calculates cannot be kept:
     the rows that it finds are marked."""
-    text = given or loaded.snapshot.settings.text(name)
+    mode = known_mode(given or loaded.snapshot.settings.text(name), name)
+    return "vector" if mode == "tombstone" and condition.calculated is not None else mode
+
+
+def known_mode(text: str, name: str) -> DeleteMode:
+    """The mode of this name; `name` is the property of a table that says it. Raises `InvalidRequest`."""
     mode = next((mode for mode in DELETE_MODES if mode == text), None)
     if mode is None:
         known = (*DELETE_MODES, *(["erase"] if name == "delete.mode" else []))
@@ -129,7 +134,7 @@ def mode_of(loaded: LoadedTable, condition: Condition, given: str | None, name: 
             f"unknown mode {text!r}",
             next_step=f"It is one of {', '.join(known)}",
         )
-    return "vector" if mode == "tombstone" and condition.calculated is not None else mode
+    return mode
 
 
 def delete_keys(
