@@ -6,13 +6,13 @@ and one that another process changed meanwhile is read again before it is change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from pyroaring import BitMap64
 
 from inlay.errors import InvalidRequest, MergeConflict, RefExists, RefHeld, VersionNotFound
-from inlay.format.entry import DataFile, Marker
+from inlay.format.entry import DataFile
 from inlay.format.snapshot import MAX_REFS, Ref, RefKind, Snapshot, content_of
 from inlay.ops.commit.driver import Committed, Skipped, commit_planned
 from inlay.ops.context import Context
@@ -339,13 +339,39 @@ def _merge(
             key=plan.taken_back[0],
         )
     _check_key(ctx, name, loaded.state, branch, layout, plan)
-    on_main = [f.key for f in loaded.state.files()]
+    on_main = {f.key for f in loaded.state.files()}
     for task in plan.contested:
         # Main's deletes are bound to main's columns, the branch's to the branch's.
         schema = table if task.file.key in on_main else branch.snapshot
         if positions.of([task], schema):
             raise _refused(ctx, name, contested_conflict(task.file, on_main))
     deleted = positions.of([*plan.added, *plan.marked], branch.snapshot)
+    updates = _merged_rows(ctx, loaded, plan, deleted, on_main, layout.primary_key)
+    change = Change(
+        operation=MERGE,
+        updates=(
+            *updates,
+            SetRefs({name: LEVEL_WITH_MAIN}, {name: ref}),
+            *(() if layout is table else (TakeLayout(content_of(layout)),)),
+        ),
+        requires=(SameMain(table.changed),),
+        # The files are kept by the ref, which must be unchanged.
+        uploaded_us=loaded.date_us if any(m.object_key for m in updates[1].markers) else None,
+        deleted_rows=None,
+    )
+    return change, plan.taken_back
+
+
+def _merged_rows(
+    ctx: Context,
+    loaded: LoadedTable,
+    plan: MergePlan,
+    deleted: Mapping[str, BitMap64],
+    on_main: Set[str],
+    primary_key: Sequence[int],
+) -> tuple[AddFiles, AddMarkers, RemoveFiles]:
+    """What main takes of the branch's rows, given the positions that the branch `deleted` in files: those
+    of main, and those that it brings. The vectors of the deletes are written."""
     brought = [t.file for t in plan.added if len(deleted.get(t.file.key, ())) < t.file.rows]
     emptied = {t.file.key for t in plan.marked if len(deleted.get(t.file.key, ())) == t.file.rows}
     keys = {f.key for f in brought}
@@ -354,7 +380,7 @@ def _merge(
         for key, rows in deleted.items()
         if key in keys or (key not in emptied and key in on_main)
     }
-    vectors: Sequence[Marker] = tuple(vector_markers(ctx, loaded, marked))
+    vectors = vector_markers(ctx, loaded, marked)
     # They are new to main, whatever they were on the branch. The origin is kept where nothing else says
     # that bytes of the file are another writer's.
     added = (
@@ -367,21 +393,11 @@ def _merge(
         )
         for f in brought
     )
-    change = Change(
-        operation=MERGE,
-        updates=(
-            AddFiles(tuple(added), compared=frozenset(layout.primary_key)),
-            AddMarkers((*vectors, *(m for m in plan.erasing if m.file in keys))),
-            RemoveFiles((*plan.removed, *sorted(emptied))),
-            SetRefs({name: LEVEL_WITH_MAIN}, {name: ref}),
-            *(() if layout is table else (TakeLayout(content_of(layout)),)),
-        ),
-        requires=(SameMain(table.changed),),
-        # The files are kept by the ref, which must be unchanged.
-        uploaded_us=loaded.date_us if any(m.object_key for m in vectors) else None,
-        deleted_rows=None,
+    return (
+        AddFiles(tuple(added), compared=frozenset(primary_key)),
+        AddMarkers((*vectors, *(m for m in plan.erasing if m.file in keys))),
+        RemoveFiles((*plan.removed, *sorted(emptied))),
     )
-    return change, plan.taken_back
 
 
 def _check_key(

@@ -26,7 +26,7 @@ yes          as it was         what main has of it: where a restore took rows of
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from inlay.format.entry import DataFile, Marker
@@ -123,9 +123,9 @@ def _is_rewritten(entry: DataFile) -> bool:
     return not entry.data_change or entry.origin is not None
 
 
-def contested_conflict(entry: DataFile, on_main: Iterable[str]) -> Conflict:
+def contested_conflict(entry: DataFile, on_main: Set[str]) -> Conflict:
     """Why a contested file, some of whose rows were deleted, cannot be merged."""
-    if entry.key in set(on_main):
+    if entry.key in on_main:
         return _conflict(
             entry.key, "was replaced on the branch, and rows of it were deleted on main"
         )

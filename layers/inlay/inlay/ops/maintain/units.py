@@ -164,26 +164,21 @@ def run_units(
         carried_out: list[Done] = []
         begun: set[tuple[str, ...]] = set()
         try:
-            while batch and not (carried_out and budget.is_over(ctx)):
-                if runner is None:
-                    outcomes = _at_once(ctx, run.loaded, perform, batch, budget)
-                else:
-                    outcomes = _elsewhere(run.loaded, perform, batch, runner)
-                for work, outcome in outcomes:
-                    begun.add(work.inputs)
-                    if isinstance(outcome, Failure):
-                        # Not again in this run: the object itself is the problem. What was to be done with
-                        # the files beside it is planned again without it.
-                        run.failures.append(outcome)
-                        bad = at_fault(work, outcome.error)
-                        known = known.difference(bad)
-                        tries.update(dict.fromkeys(bad, MAX_TRIES))
-                        continue
-                    tries.update(work.inputs)
-                    carried_out.append(outcome)
-                    run.input_bytes += work.bytes
-                    at = len(run.done) + len(carried_out)
-                    ctx.progress(operation, at, len(run.done) + len(works))
+            for work, outcome in _outcomes(ctx, run.loaded, perform, batch, budget, runner):
+                begun.add(work.inputs)
+                if isinstance(outcome, Failure):
+                    # Not again in this run: the object itself is the problem. What was to be done with the
+                    # files beside it is planned again without it.
+                    run.failures.append(outcome)
+                    bad = at_fault(work, outcome.error)
+                    known = known.difference(bad)
+                    tries.update(dict.fromkeys(bad, MAX_TRIES))
+                    continue
+                tries.update(work.inputs)
+                carried_out.append(outcome)
+                run.input_bytes += work.bytes
+                at = len(run.done) + len(carried_out)
+                ctx.progress(operation, at, len(run.done) + len(works))
         finally:
             # Also when the store failed in between: finished work need not be repeated.
             if carried_out:
@@ -191,6 +186,27 @@ def run_units(
         if budget.is_over(ctx):
             run.leave([w for w in works if w.inputs not in begun])
             return run
+
+
+def _outcomes(
+    ctx: Context,
+    loaded: LoadedTable,
+    perform: Perform[W],
+    batch: list[W],
+    budget: Budget,
+    runner: TaskRunner | None,
+) -> Iterator[tuple[W, Done | Failure]]:
+    """Carries the works of `batch` out until the time is over, but those begun and the first that is
+    done."""
+    is_one_done = False
+    while batch and not (is_one_done and budget.is_over(ctx)):
+        if runner is None:
+            wave = _at_once(ctx, loaded, perform, batch, budget)
+        else:
+            wave = _elsewhere(loaded, perform, batch, runner)
+        for work, outcome in wave:
+            is_one_done = is_one_done or isinstance(outcome, Done)
+            yield work, outcome
 
 
 def _at_once(

@@ -72,28 +72,10 @@ def create(
 
     Raises `TableExists`, and `ForeignArchives` if only the pointer of an earlier table is gone.
     """
-    rows: Any = None
-    if not isinstance(schema, pa.Schema):
-        if isinstance(schema, Mapping | Sequence):
-            raise InvalidRequest(
-                f"a schema cannot be {a_type(schema)}",
-                next_step="Give a pyarrow.Schema, a text of columns, or rows: a table, reader or "
-                "dataset of pyarrow, a frame",
-                table=ctx.uri,
-            )
-        rows = schema if isinstance(schema, pa.Table) else reader_of(schema)
-        schema = rows.schema
+    rows = None if isinstance(schema, pa.Schema) else _first_rows(ctx, schema)
+    schema = schema if rows is None else rows.schema
     checked = check_properties(properties or {})
-    typed = schema_from_arrow(schema, schema_id=0)
-    if not typed.fields:
-        raise InvalidRequest(
-            "a table needs at least one column",
-            next_step="Give its schema, as by --schema or --like of `inlay create`",
-            table=ctx.uri,
-        )
-    twice = [name for name, times in Counter(typed.names).items() if times > 1]
-    if twice:
-        raise InvalidRequest(f"columns named twice: {sorted(twice)}", table=ctx.uri)
+    typed = _first_schema(ctx, schema)
     check_named_columns(checked, typed)
     key_ids = _column_ids(typed, primary_key, "primary_key", ctx.uri)
     sort_ids = _column_ids(typed, sort_by, "sort_by", ctx.uri)
@@ -128,6 +110,33 @@ def create(
         base = LoadedTable(State(before), "", b"", date_us, ctx.clock.monotonic())
         return first_version(ctx, base, Change(operation=CREATE, updates=(AddFiles(files),)))
     return _registered(ctx, snapshot)
+
+
+def _first_rows(ctx: Context, data: Any) -> pa.Table | pa.RecordBatchReader:
+    """The rows that a table begins with. Raises `InvalidRequest` for what is neither rows nor a schema."""
+    if isinstance(data, Mapping | Sequence):
+        raise InvalidRequest(
+            f"a schema cannot be {a_type(data)}",
+            next_step="Give a pyarrow.Schema, a text of columns, or rows: a table, reader or "
+            "dataset of pyarrow, a frame",
+            table=ctx.uri,
+        )
+    return data if isinstance(data, pa.Table) else reader_of(data)
+
+
+def _first_schema(ctx: Context, arrow: pa.Schema) -> Schema:
+    """The first schema of a table with these columns. Raises `InvalidRequest`, `UnsupportedType`."""
+    schema = schema_from_arrow(arrow, schema_id=0)
+    if not schema.fields:
+        raise InvalidRequest(
+            "a table needs at least one column",
+            next_step="Give its schema, as by --schema or --like of `inlay create`",
+            table=ctx.uri,
+        )
+    twice = [name for name, times in Counter(schema.names).items() if times > 1]
+    if twice:
+        raise InvalidRequest(f"columns named twice: {sorted(twice)}", table=ctx.uri)
+    return schema
 
 
 def first_version(ctx: Context, base: LoadedTable, change: Change) -> LoadedTable:

@@ -152,20 +152,9 @@ def repair(ctx: Context, *, dry_run: bool = True) -> Repaired:
         _rebuild(ctx, read, source)
         read = _mended_pointer(ctx)
     if read.open_for is not None:
-        from inlay.ops.metadata.decision import decide
-        from inlay.ops.metadata.lost_decision import gone_on
-
-        if (lost := gone_on(ctx, read.open_for)) is not None:
-            what = f"written again as committed, as {lost.uri} shows"
-            mends.append(Mend(kind="decision_missing", key=read.open_for.decision, what=what))
-            if dry_run:
-                return Repaired(version=read.snapshot.version, dry_run=True, mends=tuple(mends))
-            decide(ctx, read.open_for, committed=True)
-            rest = repair(ctx, dry_run=False)
-            return replace(rest, mends=(*mends, *rest.mends))
-        if not dry_run:
-            decided(ctx, load_pointer(ctx))
-            return repair(ctx, dry_run=False)
+        ended = _end_transaction(ctx, read.open_for, read.snapshot.version, dry_run=dry_run)
+        if ended is not None:
+            return replace(ended, mends=(*mends, *ended.mends))
     behind = _mend_history(ctx, read, dry_run=dry_run)
     if behind is not None:
         mends.append(behind)
@@ -202,6 +191,29 @@ def repair(ctx: Context, *, dry_run: bool = True) -> Repaired:
         mends=tuple(mends),
         refused=tuple(_advised(ctx, refused)),
     )
+
+
+def _end_transaction(
+    ctx: Context, transaction: Transaction, version: int, *, dry_run: bool
+) -> Repaired | None:
+    """The repair of a table at `version` that is prepared for a transaction, which ends first; None for a
+    dry run where its decision is not lost."""
+    from inlay.ops.metadata.decision import decide
+    from inlay.ops.metadata.lost_decision import gone_on
+
+    lost = gone_on(ctx, transaction)
+    if lost is None:
+        if dry_run:
+            return None
+        decided(ctx, load_pointer(ctx))
+        return repair(ctx, dry_run=False)
+    what = f"written again as committed, as {lost.uri} shows"
+    mend = Mend(kind="decision_missing", key=transaction.decision, what=what)
+    if dry_run:
+        return Repaired(version=version, dry_run=True, mends=(mend,))
+    decide(ctx, transaction, committed=True)
+    rest = repair(ctx, dry_run=False)
+    return replace(rest, mends=(mend, *rest.mends))
 
 
 def _mended_pointer(ctx: Context) -> Pointer:
