@@ -474,8 +474,8 @@ def _write_and_swap(
     outcome = swap(ctx, loaded, snapshot, data, wait=wait)
     if not isinstance(outcome, Won):
         return outcome
-    own = None if stored is None else with_open_times(stored, outcome.date_us)
-    return after_commit(ctx, loaded, proposal, snapshot, data, outcome, own)
+    pointer = None if stored is None else with_open_times(stored, outcome.date_us)
+    return after_commit(ctx, loaded, proposal, snapshot, data, outcome, pointer)
 
 
 def writes_before(
@@ -517,13 +517,13 @@ def after_commit(
     snapshot: Snapshot,
     data: bytes,
     outcome: Won,
-    own: Snapshot | None = None,
+    pointer: Snapshot | None = None,
 ) -> LoadedTable:
     """What the writer knows after its commit, without another request."""
-    made = [(s.kind, s.id, s.entries) for s in proposal.segments if s.kind != "schemas"]
-    contents = retain(grown(loaded.state.contents, made), snapshot)
+    segments = [(s.kind, s.id, s.entries) for s in proposal.segments if s.kind != "schemas"]
+    contents = retain(grown(loaded.state.contents, segments), snapshot)
     state = State(with_open_times(snapshot, outcome.date_us), bounded(contents))
-    return LoadedTable(state, outcome.etag, data, outcome.date_us, ctx.clock.monotonic(), own)
+    return LoadedTable(state, outcome.etag, data, outcome.date_us, ctx.clock.monotonic(), pointer)
 
 
 def write_segment(ctx: Context, segment_id: str, data: bytes) -> int:
@@ -577,8 +577,8 @@ def archive(ctx: Context, loaded: LoadedTable, wait: Callable[[int], None]) -> i
     Raises `ForeignArchives`; nothing was swapped then.
     """
     base = loaded.snapshot
-    begun = loaded.archiving
-    stored = write_archive(ctx, loaded) if begun is None else begun.result()
+    archiving = loaded.archiving
+    stored = write_archive(ctx, loaded) if archiving is None else archiving.result()
     if not stored.was_there:
         return stored.date_us
     # Whoever archived it first is about to swap, or has done so: with that, the attempt is over for the

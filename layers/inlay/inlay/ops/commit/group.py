@@ -253,8 +253,8 @@ def may_join(changes: Sequence[Change], change: Change) -> bool:
         return False
     same_operation = change.operation == changes[0].operation
     fits = sum(len(c.added) for c in (*changes, change)) <= MAX_FILES
-    taken = {i for c in changes for i in _requests(c)}
-    return same_operation and fits and taken.isdisjoint(_requests(change))
+    requests = {i for c in changes for i in _requests(c)}
+    return same_operation and fits and requests.isdisjoint(_requests(change))
 
 
 def merge(changes: Sequence[Change]) -> Change:

@@ -89,7 +89,7 @@ def create(ctx: Context, snapshot: Snapshot) -> LoadedTable | None:
     """
     data = encode_snapshot(snapshot)
     try:
-        done = ctx.write_once(keys.POINTER, data)
+        answer = ctx.write_once(keys.POINTER, data)
     except KeyTaken:
         return None
     except StoreUnavailable as error:
@@ -97,7 +97,7 @@ def create(ctx: Context, snapshot: Snapshot) -> LoadedTable | None:
             f"the table at {ctx.uri} could not be created: {error.message}", table=ctx.uri
         ) from error
     _check_condition(ctx, data)
-    return LoadedTable(State(snapshot), done.etag, data, done.date_us, ctx.clock.monotonic())
+    return LoadedTable(State(snapshot), answer.etag, data, answer.date_us, ctx.clock.monotonic())
 
 
 def _check_condition(ctx: Context, data: bytes) -> None:

@@ -101,9 +101,9 @@ def _get(ctx: Context, name: str) -> tuple[str, bytes]:
     if any("\ud800" <= c < "\ue000" for c in name):  # an argument that was not UTF-8
         raise InvalidRequest(f"no erasure has the id {name!r}", table=ctx.uri)
     for key in [receipt_key(name), *([name] if name.startswith(RECEIPTS) else [])]:
-        got = ctx.get(key)
-        if got is not None:
-            return key, got.body
+        answer = ctx.get(key)
+        if answer is not None:
+            return key, answer.body
     raise InvalidRequest(
         f"there is no receipt of {name!r}",
         next_step="`inlay erase-status` lists erasures that have not ended yet",
@@ -173,11 +173,11 @@ def _against_chain(
 ) -> None:
     chain = Chain.of(snapshot.properties)
     passes, unread = _passes(ctx, chain)
-    there = _by_digest(check, bodies)
-    problems, by_number, missing = against_chain(chain, passes, body["table"], there)
+    by_digest = _by_digest(check, bodies)
+    problems, by_number, missing = against_chain(chain, passes, body["table"], by_digest)
     check.contradict(*unread, *problems)
     if not unread:
-        check.contradict(*_beside_chain(there, passes, snapshot))
+        check.contradict(*_beside_chain(by_digest, passes, snapshot))
     check.missing = tuple(missing)
     check.contradict(*(f"receipt number {n} of the chain is missing or changed" for n in missing))
     check.number = body.get("number")
@@ -190,15 +190,15 @@ def _against_chain(
         if public_key is not None:
             check.contradict("it is not signed")
         return
-    made = by_number.get(check.number)
-    if made is None:
+    pass_ = by_number.get(check.number)
+    if pass_ is None:
         check.contradict(f"the chain has no receipt number {check.number}")
         return
-    if made.receipts[check.number - made.numbers.start] != digest_of(data):
+    if pass_.receipts[check.number - pass_.numbers.start] != digest_of(data):
         check.contradict(
-            f"it is not the receipt that {made.key} has as number {check.number}: it was changed since"
+            f"it is not the receipt that {pass_.key} has as number {check.number}: it was changed since"
         )
-    keys = ", ".join(signed_by(made.envelope))
+    keys = ", ".join(signed_by(pass_.envelope))
     if public_key is None:
         if keys:
             check.signed = f"by {keys} as it says, not checked: give the public key"
@@ -208,10 +208,10 @@ def _against_chain(
         receipt.key: is_signed(receipt.statement, receipt.envelope, public_key)
         for receipt in passes
     }
-    if signed.pop(made.key):
+    if signed.pop(pass_.key):
         check.signed = f"by {public_key.key_id}, checked"
     else:
-        check.contradict(f"{made.key} is not signed with that key")
+        check.contradict(f"{pass_.key} is not signed with that key")
     check.name(
         *(
             f"{key} is not signed with that key: which receipts are missing there was not checked"
@@ -227,13 +227,13 @@ def _passes(ctx: Context, chain: Chain) -> tuple[list[Pass], list[str]]:
     key, last = chain.made_by, chain.count
     while key is not None and last > 0:
         try:
-            made = read_pass(ctx, key)
+            pass_ = read_pass(ctx, key)
         except (CorruptTable, NewerFormat) as error:
             return passes, [f"{key}, the pass of receipt {last}, cannot be read: {error.message}"]
-        passes.append(made)
+        passes.append(pass_)
         # Numbers fall, or the walk would not end on a forged chain.
-        before = made.said["previous_pass"]
-        last, key = min(last, made.numbers.start) - 1, None if before is None else before["list"]
+        before = pass_.said["previous_pass"]
+        last, key = min(last, pass_.numbers.start) - 1, None if before is None else before["list"]
     return passes, []
 
 
@@ -241,7 +241,7 @@ def _by_digest(
     check: ReceiptCheck, bodies: Iterable[tuple[str, bytes]]
 ) -> dict[str, Mapping[str, Any]]:
     """The receipts under their own names, by digest; what is none is named."""
-    there: dict[str, Mapping[str, Any]] = {}
+    receipts: dict[str, Mapping[str, Any]] = {}
     for key, data in bodies:
         try:
             body = decode_receipt(data, key=key)
@@ -249,19 +249,19 @@ def _by_digest(
             check.name(f"{key} is no receipt")
             continue
         if key == receipt_key(body["id"]):
-            there[digest_of(data)] = body
-    return there
+            receipts[digest_of(data)] = body
+    return receipts
 
 
 def _beside_chain(
-    there: Mapping[str, Mapping[str, Any]], passes: Iterable[Pass], snapshot: Snapshot
+    receipts: Mapping[str, Mapping[str, Any]], passes: Iterable[Pass], snapshot: Snapshot
 ) -> Iterator[str]:
     """Receipts of the table that its chain has not: the pointer was set back to an earlier one, or somebody
     put them there. That of an open erasure was left by a run that crashed, or is under way."""
     chained = {digest for made in passes for digest in made.receipts}
     open_ = {erasure.id for erasure in snapshot.erasures}
-    for digest in there.keys() - chained:
-        other = there[digest]
+    for digest in receipts.keys() - chained:
+        other = receipts[digest]
         is_ours = other["table"] == snapshot.table_id and "number" in other
         if is_ours and other["id"] not in open_:
             yield (
@@ -272,9 +272,9 @@ def _beside_chain(
 
 def _bodies(ctx: Context) -> Iterator[tuple[str, bytes]]:
     keys = [info.key for info in ctx.store.list(ctx.key(RECEIPTS))]
-    for key, got in zip(keys, ctx.map(ctx.store.get, keys), strict=True):
-        if isinstance(got, Got):
-            yield key.removeprefix(ctx.key("")), got.body
+    for key, answer in zip(keys, ctx.map(ctx.store.get, keys), strict=True):
+        if isinstance(answer, Got):
+            yield key.removeprefix(ctx.key("")), answer.body
 
 
 def _against_bucket(ctx: Context, check: ReceiptCheck, body: Mapping[str, Any]) -> None:
@@ -332,12 +332,12 @@ def _against_bucket(ctx: Context, check: ReceiptCheck, body: Mapping[str, Any]) 
 def _lists_of(
     ctx: Context, body: Mapping[str, Any], step: str, problems: list[str]
 ) -> Iterator[dict[str, Any]]:
-    named = {
+    list_keys = {
         "gone": body["gone"],
         "left": [body["left"]],
         "look": [body["look"]["list"]] if body["look"] else [],
     }[step]
-    for named_list in named:
+    for named_list in list_keys:
         try:
             content, digest = read_list(ctx, named_list["key"])
         except (CorruptTable, NewerFormat) as error:
@@ -357,8 +357,8 @@ def _originals(ctx: Context, looks: Iterable[Mapping[str, Any]]) -> Iterator[str
         for name, n in counts.items():
             if now[name] == "unknown":
                 yield f"{n} originals {name} could not be looked for"
-        there = sorted(name for name in counts if now[name] == "there")
-        yield from (f"original {name} of an adopted file still exists" for name in there)
+        present = sorted(name for name in counts if now[name] == "there")
+        yield from (f"original {name} of an adopted file still exists" for name in present)
 
 
 _SAID = {
@@ -384,8 +384,8 @@ def _kept_by(body: Mapping[str, Any]) -> Iterator[str]:
     if came["count"]:
         yield f"{came['count']} data files came after the last look and were not searched"
     yield from (
-        f"landed object {key} ({kind}): {_SAID.get(said, said)}{f' ({where})' if where else ''}"
-        for key, kind, said, where in look.get("landed", ())
+        f"landed object {key} ({kind}): {_SAID.get(verdict, verdict)}{f' ({where})' if where else ''}"
+        for key, kind, verdict, where in look.get("landed", ())
     )
     if body.get("landing_older_objects"):
         yield f"{body['landing_older_objects']} objects older than the erasure are left in the landing zone"
@@ -426,11 +426,11 @@ def _against_condition(
     check.rows = 0
     for key, added_by, rows in _rows_now(ctx, contents, predicate):
         check.rows += rows
-        said = f"{rows} rows that the condition selects are in {key}"
+        fault = f"{rows} rows that the condition selects are in {key}"
         if added_by > ended:
-            check.name(f"{said}, which came with version {added_by}, later")
+            check.name(f"{fault}, which came with version {added_by}, later")
         else:
-            check.contradict(f"{said}, whose rows are as old as version {added_by}")
+            check.contradict(f"{fault}, whose rows are as old as version {added_by}")
     look = LastCheck({body["id"]: predicate}, {body["id"]: body["opened_version"]})
     search_files(ctx, look, contents, loaded)
     check.contradict(

@@ -66,7 +66,7 @@ def copy_pass(
     ctx: Context, copies: LockedCopies, receipts: Mapping[str, bytes], made_by: str, now_us: int
 ) -> Waiting | None:
     """Copies these receipts (by erasure) and the lists that they and their pass name; why that failed."""
-    found = {receipt_key(name): data for name, data in receipts.items()}
+    objects = {receipt_key(name): data for name, data in receipts.items()}
     lists = dict.fromkeys([made_by, *_lists_of(receipts)])
     try:
         store, prefix = open_store(copies.uri)
@@ -76,19 +76,19 @@ def copy_pass(
         assert put_locked is not None, "an s3:// location is S3's"
 
         def read(key: str) -> tuple[str, bytes]:
-            got = ctx.store.get(ctx.key(key))
-            if not isinstance(got, Got):
+            answer = ctx.store.get(ctx.key(key))
+            if not isinstance(answer, Got):
                 raise InvalidRequest(f"{key} is gone")
-            return key, got.body
+            return key, answer.body
 
-        def keep(each: tuple[str, bytes]) -> None:
-            key, data = each
+        def keep(named_object: tuple[str, bytes]) -> None:
+            key, data = named_object
             name = f"{folder}/{key.removesuffix('.json')}.{sha256(data).hexdigest()[:32]}.json"
             # Refused: it is there.
             put_locked(name, data, mode=copies.mode, until_us=until_us)
 
-        found |= dict(ctx.map(read, lists))
-        list(ctx.map(keep, found.items()))
+        objects |= dict(ctx.map(read, lists))
+        list(ctx.map(keep, objects.items()))
     except InlayError as error:
         return Waiting("copies", copies.uri, f"{type(error).__name__}: {error.message}")
     return None

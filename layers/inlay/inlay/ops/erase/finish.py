@@ -194,9 +194,9 @@ class _Sweeper:
         ready = [e for e in erasures if e.id not in waits]
         if not ready:
             return waits
-        asked = {e.id: e.predicate for e in ready if e.predicate is not None}
-        look = LastCheck(asked, {e.id: e.opened_version for e in ready})
-        searched = self.looks.setdefault(frozenset(asked), look)
+        predicates = {e.id: e.predicate for e in ready if e.predicate is not None}
+        look = LastCheck(predicates, {e.id: e.opened_version for e in ready})
+        searched = self.looks.setdefault(frozenset(predicates), look)
         search_files(self.ctx, searched, contents, loaded)
         searched.landed_perhaps = {e.id: len(set(landed[e.id].perhaps)) for e in ready}
         searched.landed = {e.id: landed[e.id].others for e in ready}
@@ -257,11 +257,11 @@ class _Sweeper:
         """What is left of the landing zone, by erasure; what it waits for there is added to `waits`."""
         landed = check_landing(self.ctx, loaded, erasures, prefix)
         # Only how many are about to be deleted: the keys of landed objects may contain names.
-        gone = {v for landing in landed.values() for v in (*landing.dead, *landing.ingested)}
+        versions = {v for landing in landed.values() for v in (*landing.dead, *landing.ingested)}
         uploads = {u for landing in landed.values() for u in landing.uploads}
-        if gone or uploads:
+        if versions or uploads:
             version = loaded.snapshot.version
-            write_gone(self.ctx, version, landed, gone, len(uploads), self.written)
+            write_gone(self.ctx, version, landed, versions, len(uploads), self.written)
         deleted, failures = clear_landing(self.ctx, landed.values())
         self.deleted += deleted
         self.failures += failures
@@ -287,18 +287,16 @@ class _Sweeper:
         """With the rows that have a text of the condition in any column, where it names one."""
         from inlay.ops.erase.subject import search_for_each  # only where it is asked for
 
-        texts = {name: texts_of(predicate) for name, predicate in look.asked.items()}
-        named = {name: own for name, own in texts.items() if own}
-        rows = search_for_each(self.ctx, contents, named, look.rows) if named else {}
+        texts = {name: own for name, by in look.asked.items() if (own := texts_of(by))}
+        rows = search_for_each(self.ctx, contents, texts, look.rows) if texts else {}
         hidden = look.texts
+        with_rows = {
+            name: tuple((shown_name(column, hidden), n, files) for column, n, files in places)
+            for name, places in rows.items()
+        }
         return {
-            name: own
-            if name not in rows
-            else replace(
-                own,
-                rows_with=tuple((shown_name(c, hidden), n, files) for c, n, files in rows[name]),
-            )
-            for name, own in findings.items()
+            **findings,
+            **{n: replace(findings[n], rows_with=places) for n, places in with_rows.items()},
         }
 
     def _mark_residue(
@@ -312,10 +310,10 @@ class _Sweeper:
         asked = look.asked
         marked = False
         for name, content in contents if doomed else ():
-            there = [f for f in content.state.files() if f.key in doomed]
+            files = [f for f in content.state.files() if f.key in doomed]
             markers = tuple(
                 Marker(id=f"{e}:{f.key}", body=Where(asked[e]), file=f.key, erasure=e)
-                for f in there
+                for f in files
                 for e in doomed[f.key]
             )
             if markers:
@@ -378,8 +376,8 @@ class _Sweeper:
         if not has_memory(loaded.snapshot):
             return None
         with suppress(TableNotFound):
-            own = load_pointer(memory_context(self.ctx))
-            if {e.id for e in own.snapshot.erasures} & {e.id for e in due}:
+            memory = load_pointer(memory_context(self.ctx))
+            if {e.id for e in memory.snapshot.erasures} & {e.id for e in due}:
                 return Waiting("memory", MEMORY, "it is rewritten and collected with the table")
         return None
 
@@ -519,8 +517,8 @@ class _Sweeper:
             doomed, uploads = self._doomed(loaded, listing)
             remaining = [*(v.key for v in doomed), *(u.key for u in uploads)]
             if remaining:
-                there = [Waiting("object", name, "it is still there") for name in remaining]
-                return waits | {e.id: there for e in due}
+                waiting = [Waiting("object", name, "it is still there") for name in remaining]
+                return waits | {e.id: waiting for e in due}
         self.history.listing = listing
         return waits | self._close(loaded, due, listing)
 
@@ -575,7 +573,7 @@ class _Sweeper:
         """Those for which deletes that came after the first sweep are still waited for: they are carried
         out, and the versions that had them end like the older ones. Patience counts from the look."""
         ids = [e.id for e in due]
-        looked = {
+        looked_us = {
             name: body["looked_us"]
             for _, body in load_lists(self.ctx, min(e.opened_version for e in due), self.written)
             if body["step"] == "look"
@@ -583,7 +581,7 @@ class _Sweeper:
             if is_about(body, name)
         }
         now = loaded.date_us
-        return [e for e in due if now <= looked.get(e.id, e.opened_us) + self._patience_us]
+        return [e for e in due if now <= looked_us.get(e.id, e.opened_us) + self._patience_us]
 
     def _left_in_landing(self, opened_us: int) -> int | None:
         if self.options.landing is None:
@@ -622,8 +620,8 @@ class _Sweeper:
         Nothing is deleted where another run has moved the boundary since. So whatever is deleted while that
         one lists has a list from before it began, which it finds on the way."""
         loaded = self._move_boundary(loaded)
-        own = loaded.snapshot.boundary
-        if own.version != loaded.snapshot.version:
+        boundary = loaded.snapshot.boundary
+        if boundary.version != loaded.snapshot.version:
             return self._another_run(due)
         listing = Listing.of(self.ctx)
         versions, uploads = self._doomed(loaded, listing)
@@ -635,14 +633,14 @@ class _Sweeper:
         write_gone(self.ctx, version, names, versions, len(uploads), self.written)
         # Its look at the pointer is also the one that the table is still there, right before the deletion.
         loaded, now = archive_at_once(self.ctx, loaded)
-        if now.boundary != own:
+        if now.boundary != boundary:
             return self._another_run(due)
-        named = [(v.key, v.version_id) for v in versions]
-        failures = tuple(self.ctx.store.delete_versions(named)) if named else ()
+        version_ids = [(v.key, v.version_id) for v in versions]
+        failures = tuple(self.ctx.store.delete_versions(version_ids)) if version_ids else ()
         for upload in uploads:
             self.ctx.store.abort_multipart(upload.key, upload.upload_id)
         self.failures += failures
-        self.deleted += len(named) + len(uploads) - len(failures)
+        self.deleted += len(version_ids) + len(uploads) - len(failures)
         if self.failures:
             undeleted = [Waiting("object", f.key, f.reason) for f in self.failures]
             return {e.id: undeleted for e in due}
@@ -685,9 +683,9 @@ class _Sweeper:
         by its name alone: by then it may be another run's, and in the chain.
         """
         live = {v.key: v for v in facts.versions if v.is_latest and not v.marker}
-        there = [e for e in due if self.ctx.key(keys.receipt_key(e.id)) in live]
-        stale = {e.id: live[self.ctx.key(keys.receipt_key(e.id))] for e in there}
-        for erasure, table in zip(there, self.ctx.map(self._table_of, there), strict=True):
+        leftover = [e for e in due if self.ctx.key(keys.receipt_key(e.id)) in live]
+        stale = {e.id: live[self.ctx.key(keys.receipt_key(e.id))] for e in leftover}
+        for erasure, table in zip(leftover, self.ctx.map(self._table_of, leftover), strict=True):
             if table not in (None, loaded.snapshot.table_id):
                 key = keys.receipt_key(erasure.id)
                 raise KeyTaken(f"{key} is there already, of another table", key=self.ctx.key(key))
@@ -717,10 +715,10 @@ class _Sweeper:
     def _table_of(self, erasure: Erasure) -> str | None:
         """Of the receipt that is there; None where it is none."""
         key = keys.receipt_key(erasure.id)
-        got = self.ctx.get(key)
-        if got is not None:
+        answer = self.ctx.get(key)
+        if answer is not None:
             with suppress(CorruptTable, NewerFormat):
-                return str(decode_frame(RECEIPT_KIND, got.body, key=key).get("table"))
+                return str(decode_frame(RECEIPT_KIND, answer.body, key=key).get("table"))
         return None
 
 

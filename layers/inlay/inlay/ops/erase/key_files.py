@@ -49,31 +49,31 @@ class KeyFile:
 def erase_from_file(ctx: Context, uri: str, request: Request, *, prefix: str) -> WriteResult:
     """Opens an erasure for each key of the file, which is under `prefix` and `keys/`, and deletes the file.
     Repeating it opens none twice."""
-    done = _open(ctx, uri, f"{prefix}{KEYS}", request)
-    return write_result("erase", done, ctx.usage)
+    outcome = _open(ctx, uri, f"{prefix}{KEYS}", request)
+    return write_result("erase", outcome, ctx.usage)
 
 
 def _open(ctx: Context, uri: str, folder: str, request: Request) -> Committed | Skipped:
     loaded, before = already_applied(ctx, load_pointer(ctx), request)
-    found = _fetched(ctx, uri, folder)
+    file = _fetched(ctx, uri, folder)
     if before is not None:
         # The first try may have ended before it deleted the file; another one may be there since.
-        if found is not None:
-            prefix = f"{request.text}-{found.digest}."
+        if file is not None:
+            prefix = f"{request.text}-{file.digest}."
             if any(erasure.id.startswith(prefix) for erasure in loaded.snapshot.erasures):
-                _delete(ctx, found)
+                _delete(ctx, file)
         return before
-    if found is None:
+    if file is None:
         raise InvalidRequest(
             "the file of keys is not there",
             next_step="Put it there first, and send the message then",
         )
-    named = replace(request, text=f"{request.text}-{found.digest}")
-    keys = _keys(ctx, found, loaded.snapshot)
-    asked = conditions_of_keys(loaded.snapshot.schema, keys, named)
-    done = open_each(ctx, asked, base=loaded, request=request)
-    _delete(ctx, found)
-    return done
+    file_request = replace(request, text=f"{request.text}-{file.digest}")
+    keys = _keys(ctx, file, loaded.snapshot)
+    conditions = conditions_of_keys(loaded.snapshot.schema, keys, file_request)
+    outcome = open_each(ctx, conditions, base=loaded, request=request)
+    _delete(ctx, file)
+    return outcome
 
 
 def _fetched(ctx: Context, uri: str, folder: str) -> KeyFile | None:
@@ -83,15 +83,17 @@ def _fetched(ctx: Context, uri: str, folder: str) -> KeyFile | None:
             "keys_from is not a file of keys of this deployment", next_step=f"Put it under {place}"
         )
     key = uri.removeprefix(f"{ctx.store.scheme}://{ctx.store.bucket}/")
-    got = ctx.store.get(key, byte_range=ByteRange(0, MAX_KEY_BYTES + 1))
-    if not isinstance(got, Got):
+    answer = ctx.store.get(key, byte_range=ByteRange(0, MAX_KEY_BYTES + 1))
+    if not isinstance(answer, Got):
         return None
-    if got.size > MAX_KEY_BYTES:
+    if answer.size > MAX_KEY_BYTES:
         raise InvalidRequest(
-            f"the file of keys has {got.size:,} bytes, and one request may take {MAX_KEY_BYTES:,}",
+            f"the file of keys has {answer.size:,} bytes, and one request may take {MAX_KEY_BYTES:,}",
             next_step="Cut it into several, with a message each",
         )
-    return KeyFile(Location(ctx.store.scheme, ctx.store.bucket, key), got.body, got.version_id)
+    return KeyFile(
+        Location(ctx.store.scheme, ctx.store.bucket, key), answer.body, answer.version_id
+    )
 
 
 def _keys(ctx: Context, file: KeyFile, snapshot: Snapshot) -> pa.Table:

@@ -48,12 +48,12 @@ def search_never_taken(
     location: Location,
     version: ObjectVersion,
     kind: LandedKind,
-    asked: Mapping[str, Predicate],
+    predicates: Mapping[str, Predicate],
 ) -> dict[str, NeverTaken]:
     """Searches one object for conditions by erasure: a HEAD, and a GET if it has bytes. Raises what an
     unavailable store raises."""
-    texts = {name: texts_of(predicate) for name, predicate in asked.items()}
-    mentions = {name: Mentions.of(predicate) for name, predicate in asked.items()}
+    texts = {name: texts_of(predicate) for name, predicate in predicates.items()}
+    mentions = {name: Mentions.of(predicate) for name, predicate in predicates.items()}
     every = frozenset[str]().union(*texts.values())
     named: dict[str, str] = {}
     perhaps: dict[str, str] = {}
@@ -61,32 +61,32 @@ def search_never_taken(
     try:
         for where, text in _places(source, version):
             is_named = text is not None and names_any(text, every)
-            for name in asked:
+            for name in predicates:
                 if is_named and text is not None and names_any(text, texts[name]):
                     named.setdefault(name, where)
                 elif text is None or mentions[name].may_select(text):
                     perhaps.setdefault(name, where)
-            if len(named) == len(asked):
+            if len(named) == len(predicates):
                 break
     except InlayError as error:
         if error.kind is ErrorKind.RETRY:
             raise
-        perhaps |= {name: "it could not be read" for name in asked if name not in perhaps}
+        perhaps |= {name: "it could not be read" for name in predicates if name not in perhaps}
 
     def of(name: str) -> NeverTaken:
         if name in named:
             return NeverTaken(version, kind, "names", named[name])
-        said: Said = "perhaps" if name in perhaps else "nothing"
-        return NeverTaken(version, kind, said, perhaps.get(name, ""))
+        verdict: Said = "perhaps" if name in perhaps else "nothing"
+        return NeverTaken(version, kind, verdict, perhaps.get(name, ""))
 
-    return {name: of(name) for name in asked}
+    return {name: of(name) for name in predicates}
 
 
 def _places(source: Source, version: ObjectVersion) -> Iterator[tuple[str, bytes | None]]:
     """What there is to search, and where; None where something could not be read."""
     yield "its key", version.key.encode("utf-8", "surrogatepass")
-    said, unread = said_of_object(source)
-    yield from (("its metadata", text) for *_, text in said)
+    texts, unread = said_of_object(source)
+    yield from (("its metadata", text) for *_, text in texts)
     if unread:
         yield "its tags, which may not be read", None
     if not version.size:
@@ -115,13 +115,13 @@ def _decoded(body: bytes) -> Iterator[tuple[str, bytes | None]]:
 
 def _fetched(source: Source, version: ObjectVersion) -> bytes | None:
     with source.asking():
-        got = source.store.get(
+        answer = source.store.get(
             source.key,
             byte_range=ByteRange(0, min(version.size, MAX_SEARCHED_BYTES)),
             version_id=source.version_id,
         )
-    is_same = isinstance(got, Got) and (not version.etag or got.etag == version.etag)
-    return got.body if isinstance(got, Got) and is_same else None
+    is_same = isinstance(answer, Got) and (not version.etag or answer.etag == version.etag)
+    return answer.body if isinstance(answer, Got) and is_same else None
 
 
 def _windows(body: bytes) -> Iterator[bytes]:
@@ -131,20 +131,20 @@ def _windows(body: bytes) -> Iterator[bytes]:
 
 def _inflated(body: bytes) -> Iterator[tuple[str, bytes | None]]:
     """The content of a gzip file, of all of its members."""
-    rest, room = body, MAX_SEARCHED_BYTES
+    compressed, room = body, MAX_SEARCHED_BYTES
     inside: list[bytes] = []
     with suppress(zlib.error):
-        while rest and room > 0:
+        while compressed and room > 0:
             member = zlib.decompressobj(wbits=31)
-            text = member.decompress(rest, room)
+            text = member.decompress(compressed, room)
             room -= len(text)
             inside.append(text)
             yield from (("its content, decompressed", window) for window in _windows(text))
-            rest = member.unused_data if member.eof else b""
+            compressed = member.unused_data if member.eof else b""
             if not member.eof:
                 break
         else:
-            if not rest:
+            if not compressed:
                 yield from _decoded(b"".join(inside))
                 return
     yield "compressed content, which could not be read to its end", None

@@ -98,9 +98,9 @@ def check_landing(
     of any of the erasures, or their values beside its rows, keeps each that was opened after its upload."""
     newest_us = max(e.opened_us for e in erasures)
     # Live data files where they landed, on any branch.
-    here = f"{ctx.store.scheme}://{ctx.store.bucket}/"
+    bucket_uri = f"{ctx.store.scheme}://{ctx.store.bucket}/"
     files = (f for _, content in each_content(ctx, loaded) for f in content.state.files())
-    ours = {f.key.removeprefix(here) for f in files if f.adopted}
+    ours = {f.key.removeprefix(bucket_uri) for f in files if f.adopted}
     # Uploads before objects: one that ends meanwhile, whose object is dated by its beginning, is in either.
     uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us <= newest_us]
     old = [
@@ -119,18 +119,18 @@ def check_landing(
     known = _known(ctx, loaded, contents)
     pending = [v for v in contents if v not in known]
     landed = _Sorted([v for v in contents if v in known])
-    asked = {e.id: e.predicate for e in erasures if e.predicate is not None}
+    predicates = {e.id: e.predicate for e in erasures if e.predicate is not None}
 
     def judged(version: ObjectVersion) -> _Judged:
         try:
-            return _judged(ctx, loaded, prefix, version, asked)
+            return _judged(ctx, loaded, prefix, version, predicates)
         except InlayError as error:
             if error.kind is ErrorKind.RETRY:
                 raise
             # The role, the storage class, the store: what it holds is unknown.
             return _Judged(waits=f"it cannot be read ({error.message}): replace or delete it")
 
-    if asked:
+    if predicates:
         for version, holds in zip(pending, ctx.map(judged, pending), strict=True):
             landed.add(version, holds, loaded.snapshot.ledger.horizon_us)
     waivers = load_waivers(ctx, erasures) if landed.waiting else {}
@@ -193,9 +193,11 @@ def clear_landing(
     landings = tuple(landings)
     doomed = (version for f in landings for version in (*f.dead, *f.ingested))
     listed = list({(v.key, v.version_id): v for v in doomed}.values())
-    looked = list(ctx.map(lambda version: _as_listed(ctx, version), listed))
-    gone = [(v.key, v.version_id) for v, by in zip(listed, looked, strict=True) if by == "version"]
-    same = [(v.key, v.etag) for v, by in zip(listed, looked, strict=True) if by == "content"]
+    listed_again = list(ctx.map(lambda version: _as_listed(ctx, version), listed))
+    gone = [
+        (v.key, v.version_id) for v, by in zip(listed, listed_again, strict=True) if by == "version"
+    ]
+    same = [(v.key, v.etag) for v, by in zip(listed, listed_again, strict=True) if by == "content"]
     failures = tuple(ctx.store.delete_versions(gone)) if gone else ()
     failures += tuple(ctx.store.delete_unchanged(same)) if same else ()
     for upload in {u: None for f in landings for u in f.uploads}:
@@ -270,7 +272,7 @@ def _judged(
     loaded: LoadedTable,
     prefix: str,
     version: ObjectVersion,
-    asked: Mapping[str, Predicate],
+    predicates: Mapping[str, Predicate],
 ) -> _Judged:
     """What a content that was not ingested means for the erasures."""
     # Only where something has landed.
@@ -286,25 +288,27 @@ def _judged(
     path = version.key[len(prefix) :]
     by_name = landed_object(path, size=version.size)
     if by_name.is_ignored:
-        return _Judged(others=search_never_taken(objects, location, version, by_name.kind, asked))
+        return _Judged(
+            others=search_never_taken(objects, location, version, by_name.kind, predicates)
+        )
     try:
         inspected = inspect_source(ctx, source, loaded.snapshot)
     except InlayError as error:
         if error.kind in (ErrorKind.RETRY, ErrorKind.PAGE):
             raise
         kind = identify(ctx, source.content, path, loaded.snapshot).kind
-        return _Judged(others=search_never_taken(objects, location, version, kind, asked))
+        return _Judged(others=search_never_taken(objects, location, version, kind, predicates))
     if inspected is None:
         return _Judged(waits="it changed while it was read")
     if isinstance(inspected, InspectedRecords):
         try:
-            return _judge_records(objects, loaded, inspected, location, version, asked)
+            return _judge_records(objects, loaded, inspected, location, version, predicates)
         except InlayError as error:
             if error.kind is not ErrorKind.INPUT:
                 raise
         # Refused by what is in it: no event will bring it in.
         return _Judged(
-            others=search_never_taken(objects, location, version, LandedKind.DATA, asked)
+            others=search_never_taken(objects, location, version, LandedKind.DATA, predicates)
         )
 
     def judge(predicate: Predicate) -> _Judged:
@@ -317,21 +321,21 @@ def _judged(
         )
         return _judge_data(objects, loaded, task, location, predicate)
 
-    judged = judge(any_of(list(asked.values())))
+    judged = judge(any_of(list(predicates.values())))
     # Its folders say what its rows will have there, whatever the condition selects by it.
-    if any(inspected.folders & field_ids(predicate) for predicate in asked.values()):
+    if any(inspected.folders & field_ids(predicate) for predicate in predicates.values()):
         judged = _Judged(waits=_MAY_HOLD_ROWS)
     if judged.waits is None or inspect_rows(ctx, source, loaded.snapshot) is None:
         return judged
     # Refused by its rows: no event will bring it in.
-    refused = {name: _refused_by_rows(version, judge(asked[name])) for name in asked}
+    refused = {name: _refused_by_rows(version, judge(predicates[name])) for name in predicates}
     return _Judged(others=refused)
 
 
 def _refused_by_rows(version: ObjectVersion, judged: _Judged) -> NeverTaken:
-    said: Said = "names" if judged.waits else "perhaps" if judged.perhaps else "nothing"
+    verdict: Said = "names" if judged.waits else "perhaps" if judged.perhaps else "nothing"
     where = "its rows" if judged.waits == _HOLDS_ROWS else "beside its rows"
-    return NeverTaken(version, LandedKind.DATA, said, "" if said == "nothing" else where)
+    return NeverTaken(version, LandedKind.DATA, verdict, "" if verdict == "nothing" else where)
 
 
 def _judge_data(
@@ -358,12 +362,12 @@ def _judge_records(
     inspected: InspectedRecords,
     location: Location,
     version: ObjectVersion,
-    asked: Mapping[str, Predicate],
+    predicates: Mapping[str, Predicate],
 ) -> _Judged:
     """By its rows as ingestion would have them, to the last: it is refused for any of them. Raises what it
     is refused for. Then by all it says: what would be refused one by one, or is the row before a change,
     ingestion does not mark. It is waited for: the first is listed then, and what was ingested deleted."""
-    predicate = any_of(list(asked.values()))
+    predicate = any_of(list(predicates.values()))
     columns = columns_of(loaded.snapshot.schema)
     rows = inspected.rows()
     holds = [evaluate(predicate, batch, columns).true_count > 0 for batch in rows.batches]
@@ -372,10 +376,10 @@ def _judge_records(
     texts, mentions = texts_of(predicate), Mentions.of(predicate)
     for one in rows.refused.listed if rows.refused is not None else ():
         record = json.dumps(one.record, default=str, ensure_ascii=False)
-        said = record.encode("utf-8", "surrogatepass")
-        if names_any(said, texts) or mentions.may_select(said):
+        text = record.encode("utf-8", "surrogatepass")
+        if names_any(text, texts) or mentions.may_select(text):
             return _Judged(waits=_NAMES)
-    searched = search_never_taken(objects, location, version, LandedKind.DATA, asked).values()
+    searched = search_never_taken(objects, location, version, LandedKind.DATA, predicates).values()
     if any(outcome.said == "names" for outcome in searched):
         return _Judged(waits=_NAMES)
     return _Judged(perhaps=any(outcome.said == "perhaps" for outcome in searched))

@@ -195,8 +195,8 @@ def find_originals(
     """
     roots = Roots(ctx, since_us, history)
     roots.add(loaded.state)
-    named = (name for name in roots.needed - live if "://" in name)
-    return dict(sorted(Counter(shown_original(name, texts) for name in named).items()))
+    originals = (name for name in roots.needed - live if "://" in name)
+    return dict(sorted(Counter(shown_original(name, texts) for name in originals).items()))
 
 
 def shown_original(uri: str, texts: frozenset[str]) -> str:
@@ -544,9 +544,9 @@ def said_of_object(source: Source) -> tuple[list[tuple[str, str, bytes]], bool]:
         head = source.store.head(source.key, version_id=source.version_id)
     if not isinstance(head, Head):
         return [], False
-    said = [
+    texts = [
         *((_USER, name, f"{name} {value}") for name, value in head.info.metadata.items()),
         *((_HEADER, name, unquote_plus(value)) for name, value in head.info.headers.items()),
     ]
-    pairs = [(kind, name, text.encode("utf-8", "surrogatepass")) for kind, name, text in said]
+    pairs = [(kind, name, text.encode("utf-8", "surrogatepass")) for kind, name, text in texts]
     return pairs, head.info.unread_tags

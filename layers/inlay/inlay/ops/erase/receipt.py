@@ -335,15 +335,15 @@ def load_lists(
     ctx: Context,
     since_version: int,
     written: Written | None = None,
-    there: Iterable[str] | None = None,
+    list_keys: Iterable[str] | None = None,
 ) -> list[tuple[List, dict[str, Any]]]:
     """The lists written on `since_version` or later, oldest first. One GET for each that this run has not
     `written`, and a listing, unless the caller has just made one of the whole table: the keys `there`."""
     prefix, root = ctx.key(EVIDENCE), ctx.key("")
     after = f"{prefix}{max(since_version - 1, 0):08d}~"
-    if there is None:
-        there = (info.key for info in ctx.store.list(prefix, start_after=after))
-    names = sorted(k.removeprefix(root) for k in there if k.startswith(prefix) and k > after)
+    if list_keys is None:
+        list_keys = (info.key for info in ctx.store.list(prefix, start_after=after))
+    names = sorted(k.removeprefix(root) for k in list_keys if k.startswith(prefix) and k > after)
     # What else somebody put there is an unknown object.
     keys = [key for key in names if classify(key) is ObjectKind.RECEIPT]
 
@@ -357,10 +357,10 @@ def load_lists(
 
 
 def read_list(ctx: Context, key: str) -> tuple[dict[str, Any], str]:
-    got = ctx.get(key)
-    if got is None:
+    answer = ctx.get(key)
+    if answer is None:
         raise CorruptTable("a list that a receipt names is gone", table=ctx.uri, key=key)
-    return _decoded_list(ctx, key, got.body)
+    return _decoded_list(ctx, key, answer.body)
 
 
 def _decoded_list(ctx: Context, key: str, data: bytes) -> tuple[dict[str, Any], str]:
@@ -394,14 +394,14 @@ def receipt_of(
 ) -> dict[str, Any]:
     """The body of the next receipt of the chain."""
     snapshot: Snapshot = loaded.snapshot
-    mine = [(made, body) for made, body in facts.lists if is_about(body, erasure.id)]
-    looks = [(made, body) for made, body in mine if body["step"] == "look"]
+    mine = [(evidence, body) for evidence, body in facts.lists if is_about(body, erasure.id)]
+    looks = [(evidence, body) for evidence, body in mine if body["step"] == "look"]
     salt = LedgerSalt.of(snapshot.properties)
     # An erasure that a library without key ids took to `purge` has the digest alone.
     made_with, _, digest = (erasure.digest or "").rpartition(":")
-    there = [(v.key.removeprefix(ctx.key("")), v) for v in facts.versions]
-    unknown = [[k, v.etag, v.version_id] for k, v in there if classify(k) is ObjectKind.UNKNOWN]
-    receipts = {k for k, v in there if classify(k) is ObjectKind.RECEIPT and not v.marker}
+    objects = [(v.key.removeprefix(ctx.key("")), v) for v in facts.versions]
+    unknown = [[k, v.etag, v.version_id] for k, v in objects if classify(k) is ObjectKind.UNKNOWN]
+    receipts = {k for k, v in objects if classify(k) is ObjectKind.RECEIPT and not v.marker}
     body: dict[str, Any] = {
         **chain.next_link,
         "table": snapshot.table_id,
@@ -417,10 +417,10 @@ def receipt_of(
         "removed_rows": erasure.rows,
         "deleted_objects": erasure.deleted + facts.deleted,
         "oldest_version": snapshot.oldest_version,
-        "gone": [made.as_json for made, body in mine if body["step"] == "gone"],
+        "gone": [evidence.as_json for evidence, body in mine if body["step"] == "gone"],
         "waived": [
-            {**made.as_json, "reason": body["reason"]}
-            for made, body in mine
+            {**evidence.as_json, "reason": body["reason"]}
+            for evidence, body in mine
             if body["step"] == "waive"
         ],
         "left": facts.left.as_json,
@@ -431,7 +431,7 @@ def receipt_of(
             "versions": [list(version) for version in facts.later[:MAX_NAMED]],
             "pending": list(facts.pending[:MAX_NAMED]),
         },
-        "older_receipts": len(receipts - {made.key for made, _ in mine}),
+        "older_receipts": len(receipts - {evidence.key for evidence, _ in mine}),
         "other_erasures": len(snapshot.erasures) - facts.ending,
         "ledger": {
             "salted_since": None if salt is None else salt.since,
@@ -556,9 +556,9 @@ def write_pass(
         "receipts": [digest_of(data) for data in receipts.values()],
         "envelope": None if signer is None else envelope_of(statement, signer),
     }
-    made = _write_list(ctx, loaded.snapshot.version, "pass", receipts, body, len(receipts))
+    pass_list = _write_list(ctx, loaded.snapshot.version, "pass", receipts, body, len(receipts))
     after = reduce(Chain.with_receipt, receipts.values(), before)
-    return replace(after, made_by=made.key, statement=digest_of(statement))
+    return replace(after, made_by=pass_list.key, statement=digest_of(statement))
 
 
 def read_pass(ctx: Context, key: str) -> Pass:

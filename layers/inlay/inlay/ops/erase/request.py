@@ -197,12 +197,12 @@ MAX_AT_ONCE = 1_000
 MAX_BYTES_AT_ONCE = 256 * 1024
 
 
-def _refuse_too_many(ctx: Context, asked: Mapping[str, Predicate]) -> None:
-    size = sum(map(stored_bytes, asked.values()))
-    if len(asked) > MAX_AT_ONCE or (len(asked) > 1 and size > MAX_BYTES_AT_ONCE):
+def _refuse_too_many(ctx: Context, predicates: Mapping[str, Predicate]) -> None:
+    size = sum(map(stored_bytes, predicates.values()))
+    if len(predicates) > MAX_AT_ONCE or (len(predicates) > 1 and size > MAX_BYTES_AT_ONCE):
         raise InvalidRequest(
-            f"{len(asked):,} erasures, whose conditions take {size:,} bytes, are more than one request may "
-            f"open: {MAX_AT_ONCE:,}, and {MAX_BYTES_AT_ONCE:,} bytes",
+            f"{len(predicates):,} erasures, whose conditions take {size:,} bytes, are more than one "
+            f"request may open: {MAX_AT_ONCE:,}, and {MAX_BYTES_AT_ONCE:,} bytes",
             next_step="Send the keys in several requests: those that are open together are erased together",
             table=ctx.uri,
         )
@@ -267,8 +267,8 @@ def erase_remembered(
 ) -> None:
     """Opens an erasure of what change streams remember of such rows: by the condition where it asks for the
     key only, else by the keys of the rows that it selects now. Its id is the same."""
-    own = memory_context(ctx)
-    memory = load_pointer(own)
+    memory_ctx = memory_context(ctx)
+    memory = load_pointer(memory_ctx)
     schema, named = loaded.snapshot.schema, memory.snapshot.schema
     by_id = {field.id: field.name for field in named.fields}
     key_names = {by_id[i] for i in memory.snapshot.primary_key}
@@ -293,7 +293,7 @@ def erase_remembered(
         remembered = Or(tuple(parts)) if len(parts) > 1 else parts[0] if parts else FALSE
     if remembered == FALSE:
         return
-    open_erasure(own, remembered, base=memory, request=Request.of(erasure_id))
+    open_erasure(memory_ctx, remembered, base=memory, request=Request.of(erasure_id))
 
 
 # Each piece is in the pointer twice, in its marker and in the erasure, until its files have been rewritten.
@@ -321,12 +321,12 @@ def open_erasures(
         )
     if len(pieces) == 1:
         return (open_erasure(ctx, predicate, request=request),)
-    named = [
+    requests = [
         replace(request, id=Request.of(name).id, text=name)
         for name in (f"{request.text}.{n}" for n in range(1, len(pieces) + 1))
     ]
     return tuple(
-        open_erasure(ctx, piece, request=own) for piece, own in zip(pieces, named, strict=True)
+        open_erasure(ctx, piece, request=own) for piece, own in zip(pieces, requests, strict=True)
     )
 
 
@@ -343,9 +343,9 @@ def conditions_of_keys(
             "each key to erase names somebody: there is none, or one with a NULL",
             next_step="Leave such rows out, or erase by a condition",
         )
-    named = ids or [f"{request.text}.{n}" for n in range(1, keys.num_rows + 1)]
+    erasure_ids = ids or [f"{request.text}.{n}" for n in range(1, keys.num_rows + 1)]
     conditions: dict[str, list[Predicate]] = {}
-    for erasure_id, condition in zip(named, each_key(keys, schema), strict=True):
+    for erasure_id, condition in zip(erasure_ids, each_key(keys, schema), strict=True):
         conditions.setdefault(erasure_id, []).append(condition)
     return {erasure_id: any_of(of_keys) for erasure_id, of_keys in conditions.items()}
 
@@ -404,22 +404,24 @@ def advance_erasures(
     runs: list[Run] = []
     foreign: list[str] = []
     waiting_files = 0
-    for own, loaded in contents_to_clean(ctx, main):
+    for content_ctx, loaded in contents_to_clean(ctx, main):
         if any(run.commits for run in runs) and budget.is_over(ctx):
-            rest = with_entries(own, loaded).state
-            waiting_files += len(plan_erased(rest, frozenset(f.key for f in rest.files())))
+            remaining = with_entries(content_ctx, loaded).state
+            waiting_files += len(
+                plan_erased(remaining, frozenset(f.key for f in remaining.files()))
+            )
             continue
         try:
-            before = with_entries(own, loaded)
-            run = rewrite_erased(own, before, budget, limits, runner)
+            before = with_entries(content_ctx, loaded)
+            run = rewrite_erased(content_ctx, before, budget, limits, runner)
         except RefNotFound:
-            if not is_dropped(own):
+            if not is_dropped(content_ctx):
                 raise
             continue
         runs.append(run)
         adopted = {f.key for f in before.state.files() if f.adopted}
         foreign += [k for d in run.done if d.unit.erased for k in d.unit.inputs if k in adopted]
-    done = [d for run in runs for d in run.done]
+    units_done = [d for run in runs for d in run.done]
     failures = tuple(f for run in runs for f in run.failures)
     reasons = {f.key: str(f.error) for f in failures}
     # Main after its own run, unless refs were cleaned since: their heads are in the pointer.
@@ -428,10 +430,10 @@ def advance_erasures(
         version=max([main.snapshot.version, *(r.loaded.snapshot.version for r in runs)]),
         commit_id=next((r.loaded.snapshot.commit.id for r in reversed(runs) if r.commits), None),
         commits=sum(r.commits for r in runs),
-        files=len(done),
-        removed_rows=sum(d.removed_rows for d in done),
-        input_bytes=sum(d.read_bytes for d in done),
-        written_bytes=sum(d.written_bytes for d in done),
+        files=len(units_done),
+        removed_rows=sum(d.removed_rows for d in units_done),
+        input_bytes=sum(d.read_bytes for d in units_done),
+        written_bytes=sum(d.written_bytes for d in units_done),
         left=waiting_files + sum(r.left for r in runs),
         skipped=sum(r.skipped for r in runs),
         failures=failures,
@@ -448,9 +450,9 @@ def contents_to_clean(ctx: Context, main: LoadedTable) -> Iterator[tuple[Context
         return
     yield ctx, main
     for name in sorted(n for n, r in main.snapshot.refs.items() if not r.hold):
-        own = replace(ctx, branch=name)
+        content_ctx = replace(ctx, branch=name)
         try:
-            yield own, load_again(own, main)
+            yield content_ctx, load_again(content_ctx, main)
         except RefNotFound:
             continue  # dropped meanwhile
 
@@ -472,9 +474,11 @@ def waive_landed(
     ctx = replace(ctx, branch=None)
     loaded = with_entries(ctx, load_pointer(ctx))
     prefix = landing_prefix(ctx.root) if landing is None else landing
-    asked = [e for e in loaded.snapshot.erasures if e.phase == REWRITE and e.predicate is not None]
-    landings = check_landing(ctx, loaded, asked, prefix) if asked and prefix else {}
-    waiting = [e for e in asked if any(w.name == key for w in landings[e.id].waiting)]
+    erasures = [
+        e for e in loaded.snapshot.erasures if e.phase == REWRITE and e.predicate is not None
+    ]
+    landings = check_landing(ctx, loaded, erasures, prefix) if erasures and prefix else {}
+    waiting = [e for e in erasures if any(w.name == key for w in landings[e.id].waiting)]
     if not waiting:
         raise InvalidRequest(
             f"no open erasure waits for the landed object {key!r}",
@@ -488,13 +492,13 @@ def waive_landed(
             next_step="Say who decided it and why, without values of rows",
             table=ctx.uri,
         )
-    named = [
+    waivers = [
         (shown_name(key, texts), v)
         for v in ctx.store.list_versions(key)
         if v.key == key and not v.marker
     ]
     ids = tuple(e.id for e in waiting)
-    write_waiver(ctx, loaded.snapshot.version, ids, named, reason)
+    write_waiver(ctx, loaded.snapshot.version, ids, waivers, reason)
     return ids
 
 

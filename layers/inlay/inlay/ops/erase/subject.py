@@ -134,9 +134,9 @@ def search_for_each(
 
     searched.update(zip(live, ctx.map(search, live.values()), strict=True))
     by_text: dict[str, list[SubjectRows]] = {}
-    here = {entry.key for _, content in contents for entry in content.state.files()}
+    live_files = {entry.key for _, content in contents for entry in content.state.files()}
     for key, rows in searched.items():
-        for hit in rows if key in here else ():
+        for hit in rows if key in live_files else ():
             by_text.setdefault(texts[hit.text], []).append(hit)
     return {
         name: tuple(

@@ -45,13 +45,13 @@ def check_key(
     naming all others."""
     recorded = {s.id: s for s in schemas}
     untrue: dict[str, str] = {}
-    for done, (entry, columns) in enumerate(files):
+    for position, (entry, columns) in enumerate(files):
         names = denied_rows(
             ctx.objects, entry, recorded[entry.schema_id], schema, columns, ctx.executor
         )
         if names is not None:
             untrue[entry.key] = names
-        ctx.progress("statistics", done + 1, len(files))
+        ctx.progress("statistics", position + 1, len(files))
     if untrue:
         first = next(iter(untrue))
         others = f" and {len(untrue) - 1} more" if len(untrue) > 1 else ""
@@ -132,7 +132,9 @@ def denied_rows(
                 else stated[i]
                 for i in leaves
             }
-        denied = [p for i, own in stats.items() for p in denied_by(i, leaves[i].type, own, rows)]
+        denied = [
+            p for i, bounds in stats.items() for p in denied_by(i, leaves[i].type, bounds, rows)
+        ]
         if denied:
             tasks.append(replace(task, predicate=Or(tuple(denied)), row_groups=(ordinal,)))
     for _ in read_positions(objects, tasks, schema, executor):

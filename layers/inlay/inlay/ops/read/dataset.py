@@ -79,17 +79,17 @@ class TableDataset(ds.UnionDataset):  # type: ignore[misc]
     ) -> TableScanner:
         return TableScanner(self, columns, filter)
 
-    def to_table(self, *given: Any, **options: Any) -> pa.Table:
-        return self._read(*given, **options).to_table()
+    def to_table(self, *positional: Any, **options: Any) -> pa.Table:
+        return self._read(*positional, **options).to_table()
 
-    def to_batches(self, *given: Any, **options: Any) -> Iterator[pa.RecordBatch]:
-        return self._read(*given, **options).to_batches()
+    def to_batches(self, *positional: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        return self._read(*positional, **options).to_batches()
 
-    def head(self, num_rows: int, *given: Any, **options: Any) -> pa.Table:
-        return self._read(*given, **options).head(num_rows)
+    def head(self, num_rows: int, *positional: Any, **options: Any) -> pa.Table:
+        return self._read(*positional, **options).head(num_rows)
 
-    def take(self, indices: Any, *given: Any, **options: Any) -> pa.Table:
-        return self._read(*given, **options).take(indices)
+    def take(self, indices: Any, *positional: Any, **options: Any) -> pa.Table:
+        return self._read(*positional, **options).take(indices)
 
     def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:
         return self._read(filter=filter).count_rows()
@@ -106,13 +106,13 @@ class TableDataset(ds.UnionDataset):  # type: ignore[misc]
     def sort_by(self, sorting: Any, **options: Any) -> ds.InMemoryDataset:
         return ds.InMemoryDataset(self.to_table().sort_by(sorting, **options))
 
-    def join(self, right_dataset: Any, *given: Any, **options: Any) -> ds.InMemoryDataset:
+    def join(self, right_dataset: Any, *positional: Any, **options: Any) -> ds.InMemoryDataset:
         right = _in_memory(right_dataset)
-        return ds.InMemoryDataset(self.to_table().join(right, *given, **options))
+        return ds.InMemoryDataset(self.to_table().join(right, *positional, **options))
 
-    def join_asof(self, right_dataset: Any, *given: Any, **options: Any) -> ds.InMemoryDataset:
+    def join_asof(self, right_dataset: Any, *positional: Any, **options: Any) -> ds.InMemoryDataset:
         right = _in_memory(right_dataset)
-        return ds.InMemoryDataset(self.to_table().join_asof(right, *given, **options))
+        return ds.InMemoryDataset(self.to_table().join_asof(right, *positional, **options))
 
     def get_fragments(self, filter: Any = None) -> Iterator[TableFragment]:
         """One, the whole table: a file by itself contains deleted rows."""

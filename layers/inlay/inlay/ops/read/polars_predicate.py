@@ -157,8 +157,8 @@ def _exact(node: Any, schema: Schema) -> Predicate | None:
             known = _OPERATORS.get(op)
             return _compared(right, _TURNED.get(known, known) if known else None, literal, schema)
         case {"Function": {"input": [part], "function": {"Boolean": "Not"}}}:
-            found = _exact(part, schema)
-            return None if found is None else Not(found)
+            compared = _exact(part, schema)
+            return None if compared is None else Not(compared)
         case {"Function": {"input": [column, *others], "function": function}}:
             field = _field(column, schema)
             return None if field is None else _of_function(*field, column, others, function, schema)

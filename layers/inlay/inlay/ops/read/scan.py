@@ -276,7 +276,7 @@ class Scan(ArrowStream):
     def __reduce__(self) -> tuple[Any, ...]:
         if self._pinned is None:
             raise InvalidRequest("only a scan that a table has made can be pickled")
-        asked = {
+        options = {
             "columns": self._columns,
             "where": self._where.asked,
             "order_by": self._order_by,
@@ -284,7 +284,7 @@ class Scan(ArrowStream):
             "on_damaged": self._damaged.on_damaged,
             "read_ahead_bytes": self._read_ahead_bytes,
         }
-        return _of_pinned, (self._pinned, asked)
+        return _of_pinned, (self._pinned, options)
 
     @property
     def plan(self) -> ScanPlan:
@@ -406,14 +406,14 @@ class Scan(ArrowStream):
             ahead = replace(ahead, first=1)
         read = self._sound if self._damaged.skips else self._read
         reading = read(tasks, projection, ahead)
-        current, done = None, 0
+        current, files_read = None, 0
         try:
             for task, batches in reading:
                 if task is not current:
                     # Which file is read is reported where there are several.
-                    if done:
-                        ctx.progress("files read", done, len(tasks))
-                    current, done = task, done + 1
+                    if files_read:
+                        ctx.progress("files read", files_read, len(tasks))
+                    current, files_read = task, files_read + 1
                 for batch in batches:
                     if remaining is not None and batch.num_rows >= remaining:
                         yield self._picked(batch.slice(0, remaining))
@@ -421,7 +421,7 @@ class Scan(ArrowStream):
                     remaining = None if remaining is None else remaining - batch.num_rows
                     yield self._picked(batch)
         finally:
-            if done > 1:
+            if files_read > 1:
                 ctx.progress("files read", len(tasks), len(tasks))
             reading.close()  # type: ignore[attr-defined]
 
@@ -446,8 +446,8 @@ class Scan(ArrowStream):
                     held = [*held, *batches]
             except UNUSABLE as error:
                 # A file that has no name in the error shows by itself.
-                named = waiting[0] if alone else None
-                bad = self._left_out(error, waiting, named)
+                unnamed = waiting[0] if alone else None
+                bad = self._left_out(error, waiting, unnamed)
                 if bad is None and error.key is not None:
                     raise
                 alone = bad is None
@@ -490,13 +490,13 @@ class Scan(ArrowStream):
         return first(waiting)
 
     def _left_out(
-        self, error: InlayError, tasks: Sequence[FileTask], named: FileTask | None = None
+        self, error: InlayError, tasks: Sequence[FileTask], unnamed: FileTask | None = None
     ) -> FileTask | None:
         """The task whose file `error` is of, and is reported; None if it is of none of them. What only
         another machine can read is not damaged."""
         if isinstance(error, NeedsMemory):
             return None
-        bad = next((t for t in tasks if t.file.key == error.key), named)
+        bad = next((t for t in tasks if t.file.key == error.key), unnamed)
         if bad is None or error.key not in (None, bad.file.key):
             return None
         self._damaged.leave_out(bad.file, error)
@@ -562,10 +562,10 @@ def _after(task: FileTask, tasks: Sequence[FileTask]) -> list[FileTask]:
     return list(tasks[at + 1 :])
 
 
-def _of_pinned(pinned: Pinned, asked: dict[str, Any]) -> Scan:
+def _of_pinned(pinned: Pinned, options: dict[str, Any]) -> Scan:
     loaded, at = pinned.load()
     state = loaded.state if at is None else State(at)
-    return Scan(pinned.context, state, **asked, pinned=pinned, newest=loaded.pointer)
+    return Scan(pinned.context, state, **options, pinned=pinned, newest=loaded.pointer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -645,9 +645,9 @@ def checked_columns(
         raise InvalidRequest("columns is one text", next_step=f"Give a list: [{columns!r}]")
     if not isinstance(columns, Iterable):
         raise InvalidRequest(f"columns cannot be {a_type(columns)}")
-    asked = tuple(_as_named(name, schema, paths) for name in columns)
+    names = tuple(_as_named(name, schema, paths) for name in columns)
     known = {*schema.names, *hidden}
-    unknown = [name for name in asked if not isinstance(name, str) or name not in known]
+    unknown = [name for name in names if not isinstance(name, str) or name not in known]
     if paths:
         unknown = [name for name in unknown if not _is_field(name, schema)]
     if unknown and _is_field(unknown[0], schema):
@@ -660,10 +660,10 @@ def checked_columns(
             f"the table has no column {str(unknown[0])[:100]!r}",
             next_step=_near(str(unknown[0]), schema) or f"It has: {', '.join(schema.names)[:500]}",
         )
-    if not asked:
+    if not names:
         raise InvalidRequest(
             "no column is requested", next_step="Name at least one, or use count()"
         )
-    if len(set(asked)) < len(asked):
+    if len(set(names)) < len(names):
         raise InvalidRequest("a column is requested twice", next_step="Name each column once")
-    return asked
+    return names

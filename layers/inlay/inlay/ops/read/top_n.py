@@ -383,7 +383,7 @@ def _completed(
     *values, positions, ordinals = best.rows.columns
     columns = dict(zip(best.columns, values, strict=True))
     others = tuple(column for column in projection.columns if column not in columns)
-    rest = replace(projection, columns=others, where=None)
+    remainder = replace(projection, columns=others, where=None)
     hidden: list[pa.ChunkedArray] = []
     if others or projection.position or projection.file:
         places = pa.table([ordinals, positions], names=["task", "position"])
@@ -406,11 +406,12 @@ def _completed(
             for n, rows_of in of_task.items()
         ]
         as_read = pa.Table.from_batches(
-            list(read_tasks(objects, picked, rest, executor, ahead=ahead)), schema=rest.result
+            list(read_tasks(objects, picked, remainder, executor, ahead=ahead)),
+            schema=remainder.result,
         )
         inverse = pc.sort_indices(order)
         ordered = take_rows(as_read, inverse, at_a_time=BATCH_ROWS)
-        read = pa.Table.from_batches(ordered, schema=rest.result)
+        read = pa.Table.from_batches(ordered, schema=remainder.result)
         columns |= dict(zip(others, read.columns, strict=False))
         hidden = read.columns[len(others) :]
     arrays = [*(columns[column] for column in projection.columns), *hidden]

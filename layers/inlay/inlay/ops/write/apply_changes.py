@@ -124,10 +124,10 @@ class ChangesResult(WriteResult):
 
 
 def changes_result(write: WriteResult, counts: ChangeCounts) -> ChangesResult:
-    of_write = {each.name: getattr(write, each.name) for each in fields(WriteResult)}
+    of_write = {member.name: getattr(write, member.name) for member in fields(WriteResult)}
     if counts.late:
-        said = "record was" if counts.late == 1 else "records were"
-        late = f"{counts.late:,} {said} late, and left out: there are newer rows or deletes of their keys"
+        were = "record was" if counts.late == 1 else "records were"
+        late = f"{counts.late:,} {were} late, and left out: there are newer rows or deletes of their keys"
         of_write["note"] = "; ".join(filter(None, [late, write.note]))
     return ChangesResult(**of_write, **asdict(counts))
 
@@ -201,13 +201,13 @@ def apply_changes(
     if before is not None:
         return Applied(before)
     records = held(reader_of(data))
-    records, gone = _without_operations(ctx, records, rules, loaded.snapshot.schema)
+    records, is_delete = _without_operations(ctx, records, rules, loaded.snapshot.schema)
     loaded, records = admit_rows(ctx, loaded, records)
-    batch = _Batch.of(ctx, loaded, records, gone, rules)
+    batch = _Batch.of(ctx, loaded, records, is_delete, rules)
     if batch.is_empty and request is None:
         return Applied(Skipped(loaded))
-    named = _Named(request, events, landed_us)
-    outcome = commit_planned(ctx, loaded, partial(_plan, ctx, loaded, batch, named))
+    requests = _Named(request, events, landed_us)
+    outcome = commit_planned(ctx, loaded, partial(_plan, ctx, loaded, batch, requests))
     if isinstance(outcome, Committed) and not equates_nulls(batch.nulls):
         outcome = replace(outcome, note=note_of_nulls(batch.rows.select(list(batch.names))))
     return Applied(outcome, batch.counts)
@@ -365,8 +365,8 @@ class _Batch:
 def _order_names(
     ctx: Context, schema: Schema, order: Sequence[str], names: Sequence[str]
 ) -> tuple[str, ...]:
-    asked = ((name, schema.column_named(name)) for name in order)
-    order = [name if column is None else column.name for name, column in asked]
+    columns = ((name, schema.column_named(name)) for name in order)
+    order = [name if column is None else column.name for name, column in columns]
     missing = [name for name in order if name not in schema.names]
     if missing or not order:
         raise SchemaMismatch(
@@ -437,7 +437,7 @@ def _plan(
     snapshot, schema = loaded.snapshot, loaded.snapshot.schema
     soft = batch.delete_to is not None
     predicate = keys_predicate(batch.keys, batch.names, schema, batch.nulls)
-    loaded, there = _rows_there(ctx, loaded, batch, predicate)
+    loaded, existing = _rows_there(ctx, loaded, batch, predicate)
     by_name = {f.name: f for f in schema.fields}
     keys, order = ([by_name[n] for n in names] for names in (batch.names, batch.order_names))
     memory = Memory(ctx, keys, order)
@@ -446,7 +446,7 @@ def _plan(
     known: pa.Table | None = None
     if remembered is not None and not soft and not batch.is_empty:
         known = memory.read(batch.keys, batch.codes, batch.nulls)
-    verdict = _compare(batch, there, known)
+    verdict = _compare(batch, existing, known)
     rows = batch.rows.filter(verdict.rows)
     deletes = batch.deletes.filter(verdict.deletes)
     counts = ChangeCounts(
@@ -458,7 +458,7 @@ def _plan(
     )
     batch.counts = counts
     updates: list[Update] = []
-    requires: list[Requirement] = [Reads(predicate, snapshot.version, there.files)]
+    requires: list[Requirement] = [Reads(predicate, snapshot.version, existing.files)]
     if not soft:
         if deletes.num_rows:
             unknown = deletes.filter(verdict.to_remember)
@@ -476,7 +476,7 @@ def _plan(
         is_done = not rows.num_rows and not hit.num_rows and is_known
     if is_done and named.request is None:
         return None
-    written = _new_rows(batch, verdict, there, loaded)
+    written = _new_rows(batch, verdict, existing, loaded)
     added, markers, loaded = write_rows_and_markers(
         ctx, loaded, written, hit, batch.nulls, upload_bytes=rows.nbytes + hit.nbytes
     )
@@ -518,7 +518,7 @@ def _rows_there(
     loaded, batches = read_matching(ctx, loaded, predicate, [ids[name] for name in names])
     kinds = schema_to_arrow(schema, with_ids=False)
     result = pa.schema([kinds.field(name) for name in names])
-    made: list[pa.Table] = []
+    tables: list[pa.Table] = []
     places: list[pa.Array] = [pa.array([], pa.int64())]
     files: set[str] = set()
     for part in _together(batches):
@@ -528,9 +528,9 @@ def _rows_there(
             continue
         some = part.filter(is_there)
         files.update(pc.unique(some.column(some.num_columns - 1).cast(pa.string())).to_pylist())
-        made.append(pa.table(some.columns[:-1], schema=result))
+        tables.append(pa.table(some.columns[:-1], schema=result))
         places += pc.drop_null(codes).chunks
-    rows = pa.concat_tables(made) if made else result.empty_table()
+    rows = pa.concat_tables(tables) if tables else result.empty_table()
     return loaded, _There(pa.concat_arrays(places), rows, frozenset(files))
 
 
@@ -539,7 +539,7 @@ def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     part: list[pa.RecordBatch] = []
     for one in batches:
         part.append(one)
-        if sum(each.nbytes for each in part) >= SEARCHED_BYTES:
+        if sum(batch.nbytes for batch in part) >= SEARCHED_BYTES:
             yield pa.Table.from_batches(part)
             part = []
     if part:
@@ -562,18 +562,18 @@ class _Verdict:
     old_rows: int
 
 
-def _compare(batch: _Batch, there: _There, known: pa.Table | None) -> _Verdict:
+def _compare(batch: _Batch, existing: _There, known: pa.Table | None) -> _Verdict:
     """What counts, of what is remembered, what is there and what comes: in this order they arrived."""
     split = batch.rows.num_rows
     own = batch.codes.codes.combine_chunks()
     known_codes = pa.array([], pa.int64()) if known is None else known["code"].combine_chunks()
-    codes = pa.concat_arrays([known_codes, there.codes, own])
+    codes = pa.concat_arrays([known_codes, existing.codes, own])
     incoming = len(codes) - len(own)
     order = [
         concatenated(
             [
                 *([] if known is None else [known.column(f"order{place}")]),
-                there.rows.column(name),
+                existing.rows.column(name),
                 batch.column(name),
             ],
             batch.rows.schema.field(name).type,
@@ -583,16 +583,16 @@ def _compare(batch: _Batch, there: _There, known: pa.Table | None) -> _Verdict:
     gone = pa.concat_arrays(
         [
             pa.repeat(pa.scalar(True), len(known_codes)),
-            _set_by_delete(batch, there),
+            _set_by_delete(batch, existing),
             batch.is_delete,
         ]
     )
     by_rank = ranks(order, gone, len(codes))
     counts = newest(codes, by_rank).slice(incoming)
-    replaced = pc.and_(counts, pc.is_in(own, value_set=there.codes, skip_nulls=True))
+    replaced = pc.and_(counts, pc.is_in(own, value_set=existing.codes, skip_nulls=True))
     hit = own.filter(replaced)
-    places = pa.table({"code": there.codes, "place": _numbers(len(there.codes))})
-    newest_there = newest(there.codes, by_rank.slice(len(known_codes), len(there.codes)))
+    places = pa.table({"code": existing.codes, "place": _numbers(len(existing.codes))})
+    newest_there = newest(existing.codes, by_rank.slice(len(known_codes), len(existing.codes)))
     deletes = counts.slice(split)
     return _Verdict(
         rows=counts.slice(0, split),
@@ -604,7 +604,7 @@ def _compare(batch: _Batch, there: _There, known: pa.Table | None) -> _Verdict:
         newest_of=places.filter(newest_there),
         updated=replaced.slice(0, split).true_count,
         deleted=replaced.slice(split).true_count,
-        old_rows=pc.is_in(there.codes, value_set=hit).true_count,
+        old_rows=pc.is_in(existing.codes, value_set=hit).true_count,
     )
 
 
@@ -624,11 +624,11 @@ def _unknown(
     return newest(both, ranks(moved, deletes, len(both))).slice(0, len(codes) - incoming)
 
 
-def _set_by_delete(batch: _Batch, there: _There) -> pa.Array:
+def _set_by_delete(batch: _Batch, existing: _There) -> pa.Array:
     """Which rows there are deletes: those whose column a delete has set."""
     if batch.delete_to is None:
-        return pa.repeat(pa.scalar(False), len(there.codes))
-    values = concatenated([there.rows.column(batch.delete_to.name)], None).combine_chunks()
+        return pa.repeat(pa.scalar(False), len(existing.codes))
+    values = concatenated([existing.rows.column(batch.delete_to.name)], None).combine_chunks()
     return values.fill_null(False) if pa.types.is_boolean(values.type) else values.is_valid()
 
 
@@ -636,7 +636,7 @@ def _set_by_delete(batch: _Batch, there: _There) -> pa.Array:
 
 
 def _new_rows(
-    batch: _Batch, verdict: _Verdict, there: _There, loaded: LoadedTable
+    batch: _Batch, verdict: _Verdict, existing: _There, loaded: LoadedTable
 ) -> Iterator[pa.RecordBatch]:
     """The rows to write: of records that count, with what their key had in columns that they lack."""
     schema = loaded.snapshot.schema
@@ -647,7 +647,7 @@ def _new_rows(
     lives = _flag(batch, rows.num_rows, None)
     new = {**_columns(rows), **lives}
     yield from _conformed(pa.table(new).filter(is_new), schema)
-    old = there.rows.select([name for name in there.rows.column_names if name not in new])
+    old = existing.rows.select([name for name in existing.rows.column_names if name not in new])
     changed = pa.table(new).filter(pc.invert(is_new))
     yield from _beside(old, at.drop_null(), changed, schema)
     if batch.delete_to is None:
@@ -658,7 +658,7 @@ def _new_rows(
     set_ = {**_columns(deletes), **_flag(batch, deletes.num_rows, loaded.date_us)}
     yield from _conformed(pa.table(set_).filter(is_new), schema)
     changed = pa.table(set_).filter(pc.invert(is_new))
-    yield from _beside(there.rows, at.drop_null(), changed, schema)
+    yield from _beside(existing.rows, at.drop_null(), changed, schema)
 
 
 def _beside(

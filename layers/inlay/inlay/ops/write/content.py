@@ -74,14 +74,14 @@ class _Fetched(io.RawIOBase):
     def _fetch(self) -> bytes:
         content, location = self._content, self._content.location
         end = min(self._at + FETCHED_BYTES, content.size)
-        got = content.store.get(
+        answer = content.store.get(
             location.key,
             byte_range=ByteRange(self._at, end),
             if_match=content.etag,
             **version_of(location),
         )
-        if isinstance(got, Missing):
+        if isinstance(answer, Missing):
             raise ObjectGone(f"{location.uri} no longer exists", key=location.key)
-        if not isinstance(got, Got) or got.etag != content.etag:
+        if not isinstance(answer, Got) or answer.etag != content.etag:
             raise SourceChanged(f"{location.uri} was overwritten", key=location.key)
-        return got.body
+        return answer.body

@@ -396,7 +396,7 @@ def rewritten(
     loaded: LoadedTable,
     deleted: Mapping[str, BitMap64],
     strategy: Strategy,
-    made: dict[str, _Made],
+    rewrites: dict[str, _Made],
 ) -> list[_Made]:
     """The files without the rows at these positions, and without those that their markers hit. What was
     `made` on an earlier base is used again as long as the file is unchanged: its live rows can only have
@@ -410,14 +410,14 @@ def rewritten(
     for key, positions in deleted.items():
         hits = [m for m in markers if marker_may_hit(m, live[key], evidence)]
         own = frozenset(m.id for m in hits if m.file is not None)
-        before = made.get(key)
+        before = rewrites.get(key)
         unchanged = before is not None and (before.entry, before.own) == (live[key], own)
         if before is None or not unchanged or before.uploaded_us < boundary_us:
             schema = loaded.snapshot.schema_by_id(live[key].schema_id)
             task = FileTask(file=live[key], schema=schema, markers=tuple(hits))
             _, done = rewrite_task(ctx, loaded, task, strategy=strategy, extra=positions)
-            made[key] = _Made(done.unit, live[key], own, loaded.date_us)
-    return [made[key] for key in deleted]
+            rewrites[key] = _Made(done.unit, live[key], own, loaded.date_us)
+    return [rewrites[key] for key in deleted]
 
 
 @dataclass(slots=True)

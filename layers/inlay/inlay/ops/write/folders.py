@@ -104,11 +104,11 @@ def with_folders(
 
 def _cast(text: str | None, kind: pa.DataType) -> pa.Array:
     """Raises Arrow's errors. An instant without a zone is in UTC."""
-    said = pa.array([text], pa.string())
+    texts = pa.array([text], pa.string())
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         with suppress(pa.ArrowException):
-            return said.cast(pa.timestamp(kind.unit)).cast(kind)
-    return said.cast(kind)
+            return texts.cast(pa.timestamp(kind.unit)).cast(kind)
+    return texts.cast(kind)
 
 
 def value_in(text: str | None, field: pa.Field, rows: int) -> pa.Array:
@@ -130,10 +130,10 @@ def folder_columns(path: str, has: Container[str], typed_as: str) -> list[pa.Fie
     """Columns for what the folders of a file name and the file lacks, typed as one of `ingest.folders`
     would from these values: `text`, or as Spark or pyarrow infers. Raises `SchemaMismatch` under
     `refuse`."""
-    said = {name: text for name, text in said_by(path) if name not in has}
+    folder_texts = {name: text for name, text in said_by(path) if name not in has}
     if typed_as == "refuse":
-        check_folders(path, has, said)
-    texts = {name: [] if text == HIVE_NULL else [text] for name, text in said.items()}
+        check_folders(path, has, folder_texts)
+    texts = {name: [] if text == HIVE_NULL else [text] for name, text in folder_texts.items()}
     return [pa.field(name, inferred(known, typed_as)) for name, known in texts.items()]
 
 

@@ -161,20 +161,20 @@ class PartedWrite:
         """What was committed under the request, by whichever process."""
         assert self.request is not None
         loaded = load_pointer(ctx)
-        _, done = already_applied(ctx, loaded, self.request)
-        if done is None and not self.keeps_empty:  # no rows
+        _, before = already_applied(ctx, loaded, self.request)
+        if before is None and not self.keeps_empty:  # no rows
             return WriteResult(operation="append", committed=False, version=loaded.snapshot.version)
-        version = loaded.snapshot.version if done is None else done.version
+        version = loaded.snapshot.version if before is None else before.version
         version = version or loaded.snapshot.version
-        found = load_version(ctx, loaded.pointer, version).commit
+        commit_of = load_version(ctx, loaded.pointer, version).commit
         return WriteResult(
             operation="append",
             committed=True,
             version=version,
-            commit_id=found.id,
-            added_rows=found.added_rows or 0,
-            added_files=found.added_files,
-            added_bytes=found.added_bytes,
+            commit_id=commit_of.id,
+            added_rows=commit_of.added_rows or 0,
+            added_files=commit_of.added_files,
+            added_bytes=commit_of.added_bytes,
         )
 
     # -- by another writer of Parquet ---------------------------------------------------------
@@ -214,5 +214,5 @@ class PartedWrite:
                 updates=(AddFiles(added, compared=compared),),
             )
 
-        done = commit_planned(ctx, current_base(ctx, base), plan)
-        return write_result("append", done, Usage({}, 0, 0))
+        outcome = commit_planned(ctx, current_base(ctx, base), plan)
+        return write_result("append", outcome, Usage({}, 0, 0))

@@ -222,7 +222,7 @@ class IngestResult(Shown):
     loaded: LoadedTable
 
     def _facts(self) -> Iterator[tuple[str, Any]]:
-        for kind, number in Counter(type(each).__name__ for each in self.outcomes).items():
+        for kind, number in Counter(type(outcome).__name__ for outcome in self.outcomes).items():
             yield kind.lower(), number
         yield from self.write._facts()
 
@@ -376,19 +376,19 @@ def ingest(
         batch = _copied(ctx, sources, adopt, now, budget)
         return Planned(batch.change(adopt), batch.loaded) if batch.entries else None
 
-    done = commit_planned(
+    outcome = commit_planned(
         ctx, loaded, plan, plans=MAX_PLANS, uploads=MAX_UPLOADS, submit=commit_together
     )
     if batch.entries:
-        batch.committed(done)
-        write = write_result("ingest", done, Usage({}, 0, 0))
+        batch.committed(outcome)
+        write = write_result("ingest", outcome, Usage({}, 0, 0))
     else:
-        done = Skipped(batch.loaded)
+        outcome = Skipped(batch.loaded)
         write = WriteResult(
-            operation="ingest", committed=False, version=done.loaded.snapshot.version
+            operation="ingest", committed=False, version=outcome.loaded.snapshot.version
         )
     outcomes = tuple(batch.outcomes[n] for n in range(len(sources)))
-    return IngestResult(outcomes, write, done.loaded)
+    return IngestResult(outcomes, write, outcome.loaded)
 
 
 def is_of_changes(snapshot: Snapshot) -> bool:
@@ -420,7 +420,7 @@ def _changes(
         if known:
             return Duplicate(pinned)
         try:
-            done = apply_content(
+            applied = apply_content(
                 ctx,
                 fetched.content,
                 fetched.text,
@@ -432,12 +432,12 @@ def _changes(
             )
         except SourceChanged:
             return Superseded(pinned)
-        last = done.outcome
+        last = applied.outcome
         if isinstance(last, Skipped):
             return Duplicate(pinned)
-        counts = done.counts
+        counts = applied.counts
         rows = counts.inserted + counts.updated
-        return Ingested(pinned, rows, done.refused, done.refused_key, counts)
+        return Ingested(pinned, rows, applied.refused, applied.refused_key, counts)
 
     spent = 0
     for position in new:
@@ -569,13 +569,13 @@ def _look_at_all(ctx: Context, batch: _Batch, new: Sequence[int], adopt: bool) -
 def _drop_known(ctx: Context, batch: _Batch) -> None:
     late = dict(batch.seen)
     _, known = known_requests(ctx, batch.loaded, [n for s in late.values() for n in s.names])
-    taken = set(known)
+    names_before = set(known)
     for position, seen in late.items():
         names = {name.id for name in seen.names}
-        if names & taken:
+        if names & names_before:
             batch.outcomes[position] = Duplicate(seen.source)
             del batch.seen[position]
-        taken |= names
+        names_before |= names
 
 
 # What `inlay append` reads, by the end of a name.
@@ -587,12 +587,12 @@ def identify(ctx: Context, location: Location, path: str, snapshot: Snapshot) ->
     and last bytes (two requests)."""
     formats = listed(snapshot.settings.text("ingest.formats"))
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
-    named = version_of(location)
-    tail = store.get_suffix(location.key, HEAD_BYTES, **named)
+    version = version_of(location)
+    tail = store.get_suffix(location.key, HEAD_BYTES, **version)
     if isinstance(tail, Missing) or not tail.size:
         return landed_object(path, size=None if isinstance(tail, Missing) else 0)
     first = ByteRange(0, min(HEAD_BYTES, tail.size))
-    head = store.get(location.key, byte_range=first, **named)
+    head = store.get(location.key, byte_range=first, **version)
     begins = head.body if isinstance(head, Got) else None
     return landed_object(path, size=tail.size, head=begins, tail=tail.body, formats=formats)
 
@@ -647,9 +647,9 @@ class FoundContent:
 
     @property
     def content(self) -> Content:
-        got = self.got
-        whole = got.body if len(got.body) == got.size else None
-        return Content(self.store, self.location, got.etag, got.size, whole)
+        answer = self.got
+        whole = answer.body if len(answer.body) == answer.size else None
+        return Content(self.store, self.location, answer.etag, answer.size, whole)
 
 
 def content_of(
@@ -680,18 +680,21 @@ def content_of(
         )
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
     kind = None if own else landed_kind(location.key, snapshot)
-    got = (
+    answer = (
         _tail_of_event(store, source, kind)
         if _is_event(source, current)
         else _end_of(store, location, kind)
     )
-    if got is None:
+    if answer is None:
         return TakenBack(source)
-    if source.etag is not None and got.etag != source.etag:
+    if source.etag is not None and answer.etag != source.etag:
         return Superseded(source)
-    if None not in (source.version_id, got.version_id) and got.version_id != source.version_id:
+    if (
+        None not in (source.version_id, answer.version_id)
+        and answer.version_id != source.version_id
+    ):
         return Superseded(source)
-    return FoundContent(store, location, kind, got)
+    return FoundContent(store, location, kind, answer)
 
 
 def _examine(
@@ -709,10 +712,10 @@ def _examine(
     fetched = content_of(ctx, source, snapshot, current=current, own=own)
     if not isinstance(fetched, FoundContent):
         return fetched
-    store, location, got = fetched.store, fetched.location, fetched.got
+    store, location, answer = fetched.store, fetched.location, fetched.got
     if fetched.text is not None:
         return _seen_text(source, fetched, fetched.text, current=current)
-    described = parse_object_footer(got.body, size=got.size)
+    described = parse_object_footer(answer.body, size=answer.size)
     Declared.of(snapshot).check_file(described.arrow)
     group_bytes = largest_group(described.footer)
     folders: Folders = {}
@@ -729,7 +732,7 @@ def _examine(
     entry, unproven = entry_of(
         described,
         key="",
-        size=got.size,
+        size=answer.size,
         schema=without_required(times.as_stored(snapshot.schema), folders),
         stats_columns=snapshot.stats_columns,
         extra_columns=is_wider,
@@ -748,13 +751,13 @@ def _examine(
             stamp = None if new is described.footer else (described.footer, new)
         except UnsupportedFile:
             recode = True
-    pinned, by_version, names = names_of(source, got)
+    pinned, by_version, names = names_of(source, answer)
     return _Seen(
         pinned,
         store,
         replace(entry, event=by_version.token),
-        got.etag,
-        got.modified_us,
+        answer.etag,
+        answer.modified_us,
         spans=partition is None,
         stamp=stamp,
         recode=recode,
@@ -762,16 +765,18 @@ def _examine(
         folders=folders,
         unproven=unproven,
         group_bytes=group_bytes,
-        tail=described.footer_of(got),
+        tail=described.footer_of(answer),
         orders=ordered_leaves(described.arrow, snapshot) if _keeps_orders(described) else {},
         names=names,
     )
 
 
-def names_of(source: IngestSource, got: Got) -> tuple[IngestSource, Request, tuple[Request, ...]]:
+def names_of(
+    source: IngestSource, answer: Got
+) -> tuple[IngestSource, Request, tuple[Request, ...]]:
     """The source by its ETag, its request by its version, and both names that it is remembered by."""
-    pinned = replace(source, etag=got.etag)
-    version = got.version_id if got.version_id != NULL_VERSION else None
+    pinned = replace(source, etag=answer.etag)
+    version = answer.version_id if answer.version_id != NULL_VERSION else None
     by_version = replace(pinned, version_id=source.version_id or version).request
     return pinned, by_version, tuple({r.id: r for r in (pinned.request, by_version)}.values())
 
@@ -793,10 +798,10 @@ def _end_of(store: ObjectStore, location: Location, kind: TextKind | None) -> Go
     """The end of the object, with all of a Parquet file's footer."""
     if kind is None:
         return read_tail(store, location)
-    got = store.get_suffix(location.key, TAIL_BYTES, **version_of(location))
-    if isinstance(got, Missing):
+    answer = store.get_suffix(location.key, TAIL_BYTES, **version_of(location))
+    if isinstance(answer, Missing):
         raise ObjectGone(f"{location.uri} no longer exists", key=location.key)
-    return read_tail(store, location) if got.body.endswith(MAGIC) else got
+    return read_tail(store, location) if answer.body.endswith(MAGIC) else answer
 
 
 def _unsized_bytes(fetched: FoundContent, footer: Footer, snapshot: Snapshot) -> int:
@@ -858,13 +863,13 @@ def _tail_of_event(store: ObjectStore, source: IngestSource, kind: TextKind | No
     """The end of the content that the event names; None where its owner took the object back. Most often
     it is the current one, so that one request tells both."""
     try:
-        got = _end_of(store, source.location, kind)
+        answer = _end_of(store, source.location, kind)
     except ObjectGone:
         if isinstance(store.head(source.location.key), Missing):
             return None
         return _end_of(store, source.content, kind)  # overwritten while it was read
-    is_named = source.version_id in (None, got.version_id)
-    return got if is_named else _end_of(store, source.content, kind)
+    is_named = source.version_id in (None, answer.version_id)
+    return answer if is_named else _end_of(store, source.content, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -891,8 +896,8 @@ def inspect_source(
     inspected = _inspected(ctx, source, snapshot)
     if not isinstance(inspected, _Seen):
         return inspected
-    named = frozenset(f.id for f in snapshot.schema.fields if f.name in inspected.folders)
-    return Inspected(inspected.entry, named)
+    folder_ids = frozenset(f.id for f in snapshot.schema.fields if f.name in inspected.folders)
+    return Inspected(inspected.entry, folder_ids)
 
 
 def _inspected(
@@ -980,8 +985,10 @@ def _check_rows(ctx: Context, batch: _Batch, adopt: bool) -> None:
     for position, seen in list(batch.seen.items()):
         if isinstance(seen, _SeenText):
             continue  # its values are read, and what they are is known
-        asked = seen.times or seen.folders or compared or seen.unproven or checks_pages(snapshot)
-        if not asked:
+        reads_rows = (
+            seen.times or seen.folders or compared or seen.unproven or checks_pages(snapshot)
+        )
+        if not reads_rows:
             continue
 
         def check(source: IngestSource, seen: _Seen = seen) -> _Seen | Superseded:
@@ -1090,7 +1097,7 @@ def _stamp(
 ) -> Superseded | tuple[DataFile, ...]:
     """Writes the object into the table with a footer that has the table's field ids."""
     try:
-        done = stamp_object(
+        stamped = stamp_object(
             ctx.store,
             seen.source.content,
             ctx.key(key),
@@ -1105,7 +1112,7 @@ def _stamp(
         raise ObjectGone(f"{seen.source.location.uri} no longer exists") from None
     except SourceChanged:
         return Superseded(seen.source)
-    return (replace(seen.entry, key=key, size=done.size, footer_size=done.footer_size),)
+    return (replace(seen.entry, key=key, size=stamped.size, footer_size=stamped.footer_size),)
 
 
 def _split(ctx: Context, loaded: LoadedTable, seen: _Seen) -> Superseded | tuple[DataFile, ...]:

@@ -69,8 +69,8 @@ def _schema_of_first(ctx: Context, sources: Sequence[IngestSource], folders: str
 def _read_schema(ctx: Context, source: IngestSource, folders: str) -> pa.Schema:
     location = source.location
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
-    got = read_tail(store, location)
-    footer = parse_object_footer(got.body, size=got.size)
+    tail = read_tail(store, location)
+    footer = parse_object_footer(tail.body, size=tail.size)
     check_parquet_types(footer.metadata.schema)
     arrow = footer.arrow
     for column in folder_columns(location.key, arrow.names, folders):

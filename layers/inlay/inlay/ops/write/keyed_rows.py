@@ -131,8 +131,8 @@ def _absent_within(arrow: pa.DataType, field: Field, path: str) -> str | None:
                 (arrow.item_type, replace(value, name="value")),
             ]
     for arrow_type, child in pairs:
-        here = f"{path}.{child.name}"
-        within = here if arrow_type is None else _absent_within(arrow_type, child, here)
+        child_path = f"{path}.{child.name}"
+        within = child_path if arrow_type is None else _absent_within(arrow_type, child, child_path)
         if within is not None:
             return within
     return None

@@ -77,8 +77,8 @@ def apply_message(ctx: Context, body: bytes, request: Request) -> WriteResult:
     """Applies the records of a message in JSON once, under `request`."""
     place = Location(ctx.store.scheme, ctx.store.bucket, "the message")
     content = Content(ctx.store, place, "", len(body), body)
-    done = apply_content(ctx, content, "json", load_pointer(ctx), request)
-    return write_result("apply_changes", done.outcome, ctx.usage)
+    applied = apply_content(ctx, content, "json", load_pointer(ctx), request)
+    return write_result("apply_changes", applied.outcome, ctx.usage)
 
 
 def apply_content(
@@ -112,8 +112,8 @@ def apply_content(
     held = next(slices, None)
     for part in slices:
         assert held is not None
-        done = apply(held, records.rules)
-        counts, last, held = _together(counts, done.counts), done.outcome.loaded, part
+        applied = apply(held, records.rules)
+        counts, last, held = _together(counts, applied.counts), applied.outcome.loaded, part
     key = None
     if identity is not None and kind is not None and records.refused is not None:
         key = list_refused(LandedText(content, kind), identity, records.refused)
@@ -121,15 +121,15 @@ def apply_content(
     if held is None:  # without records: remembered all the same
         empty = schema_to_arrow(loaded.snapshot.schema, with_ids=False).empty_table()
         rules = replace(records.rules, operations=None, delete_when=None, delete_to=None)
-        done = apply(empty, rules, request, others)
+        applied = apply(empty, rules, request, others)
     else:
-        done = apply(held, records.rules, request, others)
+        applied = apply(held, records.rules, request, others)
     refused = 0 if records.refused is None else len(records.refused.listed)
-    return AppliedContent(done.outcome, _together(counts, done.counts), refused, key)
+    return AppliedContent(applied.outcome, _together(counts, applied.counts), refused, key)
 
 
 def _together(first: ChangeCounts, second: ChangeCounts) -> ChangeCounts:
-    names = [each.name for each in fields(ChangeCounts)]
+    names = [member.name for member in fields(ChangeCounts)]
     return ChangeCounts(**{name: getattr(first, name) + getattr(second, name) for name in names})
 
 
@@ -176,8 +176,8 @@ def _texts(
 
 
 def _parquet(content: Content, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
-    got = read_tail(content.store, content.location)
-    footer = parse_object_footer(got.body, size=got.size).footer
+    tail = read_tail(content.store, content.location)
+    footer = parse_object_footer(tail.body, size=tail.size).footer
     limit = snapshot.settings.number("ingest.group_bytes")
     if largest_group(footer) > limit:
         raise UnsupportedFile(
@@ -208,8 +208,8 @@ def judged_rows(content: Content, kind: TextKind | None, snapshot: Snapshot) -> 
                 table = unpacked(table, operations, schema.names)
                 classify(table, operations)
             names = [f for f in loose.fields if f.name in table.column_names]
-            there = Schema(schema.id, tuple(names), schema.version)
+            present = Schema(schema.id, tuple(names), schema.version)
             batches = table.select([f.name for f in names]).to_batches()
-            yield from conformed(batches, there, loose, by_value=True)
+            yield from conformed(batches, present, loose, by_value=True)
 
     return JudgedRows(rows(), records.refused)

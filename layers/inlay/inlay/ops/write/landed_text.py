@@ -154,10 +154,12 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     schema = snapshot.schema
     loose = without_required(schema, folders)
-    given = {f.name: f for f in loose.fields}
-    there = Schema(schema.id, tuple(given[name] for name in reader.schema.names), schema.version)
+    loose_fields = {f.name: f for f in loose.fields}
+    present = Schema(
+        schema.id, tuple(loose_fields[name] for name in reader.schema.names), schema.version
+    )
     with reading(text.name, text_format(snapshot)):
-        batches = conformed(reader, there, loose)
+        batches = conformed(reader, present, loose)
         if folders:
             batches = with_folders(batches, schema_to_arrow(schema), folders)
         declared = Declared.of(snapshot)

@@ -88,8 +88,8 @@ def _states(
     ctx: Context, loaded: LoadedTable, prefix: str, page: Sequence[ObjectVersion]
 ) -> tuple[LoadedTable, list[Landed]]:
     sources = [_source(ctx, version) for version in page]
-    asked = [name.request for names in sources for name in names]
-    loaded, known = known_requests(ctx, loaded, asked)
+    requests = [name.request for names in sources for name in names]
+    loaded, known = known_requests(ctx, loaded, requests)
 
     def state(item: tuple[ObjectVersion, Sequence[IngestSource]]) -> Landed:
         version, names = item

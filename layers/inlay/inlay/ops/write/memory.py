@@ -89,8 +89,8 @@ class Memory:
     def added(self, request: Request) -> None:
         """Learns its newest state, and which of its commits is this process's own."""
         ctx, loaded = self._ctx, self._opened()
-        self._loaded, done = already_applied(ctx, loaded, request)
-        self._added_at = None if done is None else done.version
+        self._loaded, before = already_applied(ctx, loaded, request)
+        self._added_at = None if before is None else before.version
 
     def is_known(self, where: str | None) -> bool:
         """Learns its newest state: whether nobody else has added an entry since it was read for which
@@ -150,18 +150,18 @@ class Memory:
             self.make()
         at = pa.repeat(pa.scalar(at_us, pa.timestamp("us", "UTC")), deletes.num_rows)
         columns = dict(zip(self.columns, deletes.columns, strict=True))
-        done = append(self._ctx, pa.table({**columns, AT: at}), base=self._loaded)
-        self._loaded = done.loaded
+        outcome = append(self._ctx, pa.table({**columns, AT: at}), base=self._loaded)
+        self._loaded = outcome.loaded
         # A version that was shared has entries of others.
-        is_alone = isinstance(done, Committed) and done.share is None
+        is_alone = isinstance(outcome, Committed) and outcome.share is None
         self._added_at = self.version if is_alone else None
 
     def _create(self) -> LoadedTable:
         fields = {column_of(field.id): field for field in (*self._keys, *self._order)}
-        named = tuple(
+        key_columns = tuple(
             replace(field, name=name, nullable=True, default=None) for name, field in fields.items()
         )
-        schema = schema_to_arrow(Schema(0, named), with_ids=False)
+        schema = schema_to_arrow(Schema(0, key_columns), with_ids=False)
         keys = [column_of(field.id) for field in self._keys]
         with suppress(TableExists):
             return create(
@@ -178,8 +178,8 @@ class Memory:
         snapshot = loaded.snapshot
         by_id = {field.id: field for field in snapshot.schema.fields}
         its_keys = {by_id[i].name for i in snapshot.primary_key}
-        asked = {column_of(field.id) for field in self._keys}
-        if its_keys != asked or snapshot.properties.get(ORDER) != _ids(self._order):
+        columns = {column_of(field.id) for field in self._keys}
+        if its_keys != columns or snapshot.properties.get(ORDER) != _ids(self._order):
             raise InvalidRequest(
                 "deletes of this table are remembered by another key, or another order",
                 next_step="Give the on= and order= of the table's first change stream. To begin anew, "

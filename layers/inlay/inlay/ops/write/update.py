@@ -151,7 +151,7 @@ def _plan_update(
         case "vector":
             deletes = by_vectors(ctx, loaded, matches)
         case "surgery" | "rewrite":
-            made = rewritten(ctx, loaded, matches, mode, {})
-            deletes = (ReplaceFiles(tuple(m.unit for m in made), whole=True),)
+            rewrites = rewritten(ctx, loaded, matches, mode, {})
+            deletes = (ReplaceFiles(tuple(m.unit for m in rewrites), whole=True),)
     change = replace(change, updates=(*change.updates, *deletes))
     return Planned(change, uploads.base)

@@ -243,8 +243,8 @@ class _Merge:
                     [values[name] for name in arrow.names], schema=arrow
                 )
         numbers = pa.array(range(self.rows.num_rows), pa.int64())
-        there = pc.is_in(numbers, value_set=pa.concat_arrays(matched))
-        new = self.rows.filter(pc.invert(there))
+        replaced_rows = pc.is_in(numbers, value_set=pa.concat_arrays(matched))
+        new = self.rows.filter(pc.invert(replaced_rows))
         yield from conformed(new.to_batches(), self.schema, self.schema)
 
 

@@ -497,8 +497,8 @@ def _write_value(
                 else:
                     write_varint(out, zigzag(number))
         else:
-            for each in value:
-                _write_value(out, element, each, lists, orders)
+            for item in value:
+                _write_value(out, element, item, lists, orders)
         if count < MAX_SHARED_ITEMS:
             lists[id(value)] = bytes(out[start:])
     elif kind in INTEGERS:

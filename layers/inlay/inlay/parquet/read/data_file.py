@@ -131,8 +131,8 @@ def memory_limit() -> int:
         limits.append(int(lambda_mib) << 20)
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:  # libraries have taken their part of it
-        taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        limits.append(max(addresses - taken, 0))
+        in_use = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        limits.append(max(addresses - in_use, 0))
     for name in ("memory.max", "memory/memory.limit_in_bytes"):  # cgroups, version 2 and 1
         try:
             text = (Path("/sys/fs/cgroup") / name).read_text().strip()
@@ -479,13 +479,13 @@ def plan_groups(file: OpenFile, projection: Projection) -> Iterator[Group]:
         another writer do not prove that all rows are."""
         foreign = task.file.is_foreign
         of_filters = stats = group_stats(file.metadata, ordinal, leaves, absent)
-        left = []
+        remaining = []
         for row_filter in filters:
             covered = row_filter.coverage(stats, rows)
             if covered == "none":
                 return None
             if covered != "all" or foreign:
-                left.append(row_filter)
+                remaining.append(row_filter)
         if leaves_of_deletes is not leaves:
             stats = group_stats(file.metadata, ordinal, leaves_of_deletes, absent)
         sure = group_stats(file.metadata, ordinal, {}, absent) if foreign else stats
@@ -497,13 +497,17 @@ def plan_groups(file: OpenFile, projection: Projection) -> Iterator[Group]:
             only = file.only.of_group(ordinal, first_row, rows, stats, sure)
             if only is not None and not only.any:
                 return None
-        asked: list[RowFilter | GroupDeletes] = [*left, deletes, *([] if only is None else [only])]
+        asked: list[RowFilter | GroupDeletes] = [
+            *remaining,
+            deletes,
+            *([] if only is None else [only]),
+        ]
         fields = frozenset[int]().union(*(each.fields for each in asked))
         return Group(
             ordinal,
             first_row,
             rows,
-            tuple(left),
+            tuple(remaining),
             deletes,
             only,
             of_filters,

@@ -442,9 +442,9 @@ class _GroupReader:
             table = pa.Table.from_batches(batches)
         if spared is not None:
             keep = _both(keep, pc.invert(spared))
-        asked = group.rows if among is None else among.true_count
-        rows = asked if keep is None else keep.true_count
-        if rows == asked:
+        candidates = group.rows if among is None else among.true_count
+        rows = candidates if keep is None else keep.true_count
+        if rows == candidates:
             keep = None
         columns: dict[int, pa.ChunkedArray] = {}
         if table is not None and rows:
@@ -635,12 +635,12 @@ def _rows_by_value(
     """The rows of `batch` that are wanted by their values; `live` are those that no position deletes."""
     keep = group.deletes.keep_values(batch, schema)
     for condition in sorted(group.filters, key=lambda row_filter: row_filter.of_live_rows):
-        asked = _both(live, keep) if condition.of_live_rows else None
-        if asked is None or asked.true_count == len(asked):
+        among = _both(live, keep) if condition.of_live_rows else None
+        if among is None or among.true_count == len(among):
             keep = _both(keep, condition.selected(batch, schema))
         else:
             keep = pc.replace_with_mask(
-                asked, asked, condition.selected(batch.filter(asked), schema)
+                among, among, condition.selected(batch.filter(among), schema)
             )
     return pa.repeat(to_scalar(True, pa.bool_()), batch.num_rows) if keep is None else keep
 

@@ -160,13 +160,13 @@ def read_tail(store: ObjectStore, location: Location) -> Got:
     the others.
 
     Raises `ObjectGone`, also when the object changes in between."""
-    got = store.get_suffix(location.key, TAIL_BYTES, **version_of(location))
-    if isinstance(got, Missing):
+    tail = store.get_suffix(location.key, TAIL_BYTES, **version_of(location))
+    if isinstance(tail, Missing):
         raise ObjectGone(f"{location.uri} no longer exists", key=location.key)
-    needed = footer_length(got.body)
-    if needed <= len(got.body) or needed > got.size:
-        return got
+    needed = footer_length(tail.body)
+    if needed <= len(tail.body) or needed > tail.size:
+        return tail
     longer = store.get_suffix(location.key, needed, **version_of(location))
-    if isinstance(longer, Missing) or longer.etag != got.etag:
+    if isinstance(longer, Missing) or longer.etag != tail.etag:
         raise ObjectGone(f"{location.uri} changed while it was read", key=location.key)
     return longer

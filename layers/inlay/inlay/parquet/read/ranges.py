@@ -251,24 +251,24 @@ def fetch(source: Source, byte_range: ByteRange) -> bytes:
 def fetch_pinned(source: Source, byte_range: ByteRange) -> tuple[bytes, Source]:
     """`fetch`, and the source pinned to what the bytes are of."""
     with source.asking():
-        got = source.store.get(
+        answer = source.store.get(
             source.key, byte_range=byte_range, if_match=source.etag, version_id=source.version_id
         )
-    match got:
+    match answer:
         case Missing():
             raise source.gone()
         case Refused():
             return fetch_pinned(_looked_at_again(source), byte_range)
         case Got():
             pass
-    if source.size not in (None, got.size):
+    if source.size not in (None, answer.size):
         raise source.changed()
-    if len(got.body) != byte_range.length:
+    if len(answer.body) != byte_range.length:
         raise UnreadableFile(
             f"the object ends before byte {byte_range.end}, which its own footer names",
             key=source.name,
         )
-    return got.body, source.pinned(got.etag)
+    return answer.body, source.pinned(answer.etag)
 
 
 def _looked_at_again(source: Source) -> Source:
@@ -291,12 +291,12 @@ def fetch_tail(source: Source, length: int, size: int) -> tuple[bytes, Source]:
     suffix = max(suffix, 1)  # whatever an entry says: no file is empty
     pin = {} if source.version_id is None else {"version_id": source.version_id}
     with source.asking():
-        got = source.store.get_suffix(source.key, suffix, **pin)
-    if isinstance(got, Missing):
+        answer = source.store.get_suffix(source.key, suffix, **pin)
+    if isinstance(answer, Missing):
         raise source.gone()
-    if got.size != size:
+    if answer.size != size:
         raise source.changed()
-    return got.body, source.pinned(got.etag)
+    return answer.body, source.pinned(answer.etag)
 
 
 def kept_tail(disk: Disk | None, source: Source, least: int) -> tuple[bytes, Source] | None:

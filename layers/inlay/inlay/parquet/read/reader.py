@@ -150,10 +150,10 @@ def _count_name(task: FileTask, projection: Projection) -> str:
     """A name of what is counted. Keys of files and of marker objects are never used again; nor are ids, but
     a rewrite moves positions under the marker's own id."""
     markers, only = ([_named(m) for m in those] for those in (task.markers, task.only))
-    asked = repr(
+    scope = repr(
         (projection.schema.id, markers, only, task.predicate, task.row_groups, task.by_rows)
     )
-    return f"{task.file.key}#count {hashlib.blake2b(asked.encode(), digest_size=16).hexdigest()}"
+    return f"{task.file.key}#count {hashlib.blake2b(scope.encode(), digest_size=16).hexdigest()}"
 
 
 def _named(marker: Marker) -> tuple[object, ...]:

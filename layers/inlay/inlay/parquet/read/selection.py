@@ -168,8 +168,8 @@ def subschema(schema: Schema, columns: Iterable[int]) -> Schema:
 
 def top_columns(schema: Schema, fields: Iterable[int]) -> tuple[int, ...]:
     """The top-level columns that hold `fields`, in the schema's order."""
-    asked = frozenset(fields)
-    names = {path[0] for path, field in schema.walk() if field.id in asked} if asked else ()
+    field_ids = frozenset(fields)
+    names = {path[0] for path, field in schema.walk() if field.id in field_ids} if field_ids else ()
     return tuple(field.id for field in schema.fields if field.name in names)
 
 
@@ -262,7 +262,7 @@ def candidates(
             known[field_id] = _of_part(column.stats[n], column.pages[n].rows, end - start)
         parts.append((known, end - start))
     intervals: list[Interval] = []
-    judged = [each.may_match(parts) for each in filters]
+    judged = [row_filter.may_match(parts) for row_filter in filters]
     for (start, end), *may in zip(pairwise(starts), *judged, strict=True):
         if not all(may):
             continue

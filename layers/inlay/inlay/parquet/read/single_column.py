@@ -272,7 +272,7 @@ def check_pages_fit(footer: Footer, rows: int, chunks: Iterable[Pages]) -> None:
     Page headers say how large pages are, and how many values they have. Where the longest text, taken as
     often as there are values, is too much, the texts are counted, a few rows at a time.
     """
-    all_claims = [_claims_of(footer, each) for each in chunks]
+    all_claims = [_claims_of(footer, chunk) for chunk in chunks]
     limit = memory_limit()
     total = sum(claims.fixed + claims.texts for claims in all_claims)
     check_memory(sum(claims.fixed for claims in all_claims))

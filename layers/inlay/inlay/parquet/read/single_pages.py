@@ -229,9 +229,9 @@ def may_be_sparse(keep: pa.BooleanArray) -> bool:
     return keep.true_count <= MAX_PART * len(keep)  # type: ignore[no-any-return]
 
 
-def may_pay(wanted: Sequence[Page], pages: Sequence[Page]) -> bool:
+def may_pay(needed: Sequence[Page], pages: Sequence[Page]) -> bool:
     """Whether a chunk is read by pages where `wanted` of its `pages` have rows, if all are as long."""
-    return len(wanted) <= MAX_DECODED_PART * len(pages)
+    return len(needed) <= MAX_DECODED_PART * len(pages)
 
 
 class PagesWithRows:
@@ -260,7 +260,7 @@ def sparse_column(
     leaf: int,
     field: pa.Field,
     pages: Sequence[Page],
-    wanted: tuple[Page, ...],
+    needed: tuple[Page, ...],
 ) -> SparseColumn | None:
     """The column with only the `wanted` of its `pages` (which `pages_of` gives); None if that is unreliable
     or would save too little."""
@@ -269,7 +269,7 @@ def sparse_column(
     chunk = footer.row_groups[group].column(leaf)
     start, head = chunk.start, pages[0].start
     dictionary = ByteRange(start, head) if start < head else None
-    column = SparseColumn(footer, footer.leaves[leaf], chunk, field, dictionary, wanted)
+    column = SparseColumn(footer, footer.leaves[leaf], chunk, field, dictionary, needed)
     return column if column.size_bytes <= MAX_DECODED_PART * chunk.compressed_size else None
 
 

@@ -248,9 +248,9 @@ def _with_schemas_apart(snapshot: Snapshot, writer: Writer) -> Snapshot:
     if len(kept) >= MAX_SCHEMA_OBJECTS:
         kept, carried = (), list(snapshot.schemas)
     data = encode_schemas(carried)
-    made = SchemaObject(writer.name(data), len(data), tuple(s.id for s in carried))
-    writer.written.append(NewSegment(made.id, data, "schemas", tuple(carried)))
-    return dataclasses.replace(snapshot, schema_objects=(*kept, made))
+    schema_object = SchemaObject(writer.name(data), len(data), tuple(s.id for s in carried))
+    writer.written.append(NewSegment(schema_object.id, data, "schemas", tuple(carried)))
+    return dataclasses.replace(snapshot, schema_objects=(*kept, schema_object))
 
 
 def _to_rebuild(
@@ -315,8 +315,10 @@ def apply(
         return conflict
     units, skipped, remapped = units_that_hold(state, change)
     if skipped and any(u.whole for u in change.of(ReplaceFiles)):
-        gone = frozenset(key for unit in skipped for key in unit.inputs)
-        return Conflict("files whose rows were to be deleted were replaced or marked", gone)
+        skipped_files = frozenset(key for unit in skipped for key in unit.inputs)
+        return Conflict(
+            "files whose rows were to be deleted were replaced or marked", skipped_files
+        )
     others = change.request or change.added or change.markers or change.removed or change.dropped
     if change.units and not (units or others or any(map(always_commits, change.updates))):
         return Unchanged(skipped)
@@ -381,18 +383,18 @@ def _twice(state: State, change: Change) -> NeedSegments | RequestRefused | None
     another commit may have brought it meanwhile, and its rows may be in other files by now, so the ledger
     says so. A file of this library may be in the table only if another writer took it for its own."""
     live = {f.key for f in state.snapshot.files.inline}.difference(change.removed)
-    there = sorted(live.intersection(f.key for f in change.added))
+    repeated = sorted(live.intersection(f.key for f in change.added))
     known = look_up(state, None, change.objects)
     match known:
         case NeedSegments() | RequestRefused():
             return known
         case AlreadyApplied(duplicates=ids):
-            there += [o.text for o in change.objects if o.id in ids]
+            repeated += [o.text for o in change.objects if o.id in ids]
         case frozenset():
-            there += [o.text for o in change.objects if o.id in known]
+            repeated += [o.text for o in change.objects if o.id in known]
         case _:
             assert_never(known)
-    return RequestRefused(f"they came in {there[0][:200]}", "twice") if there else None
+    return RequestRefused(f"they came in {repeated[0][:200]}", "twice") if repeated else None
 
 
 def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:

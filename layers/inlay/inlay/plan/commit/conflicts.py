@@ -140,10 +140,12 @@ def _against_update(state: State, change: Change, update: Update) -> Conflict | 
                 return Conflict("the key was changed while files of other writers were checked")
             return _validate_added(snapshot, files, derived=change.reads is not None)
         case AddMarkers(markers):
-            named = {m.file for m in markers if m.file is not None}
+            marked_files = {m.file for m in markers if m.file is not None}
             columns: frozenset[int] = frozenset().union(*map(fields_of_marker, markers))
             added = {f.key for f in change.added}
-            return _validate_live(state, named - added) or _validate_columns(snapshot, columns)
+            return _validate_live(state, marked_files - added) or _validate_columns(
+                snapshot, columns
+            )
         case RemoveFiles(keys):
             return _validate_live(state, set(keys))
         case AlterSchema():
@@ -232,10 +234,10 @@ def _against_requirement(state: State, change: Change, requirement: Requirement)
 
 
 def _validate_live(state: State, keys: set[str]) -> Conflict | None:
-    gone = keys - state.loaded_file_keys() if keys else keys
-    if not gone:
+    missing = keys - state.loaded_file_keys() if keys else keys
+    if not missing:
         return None
-    return Conflict("files whose rows were to be deleted were replaced", frozenset(gone))
+    return Conflict("files whose rows were to be deleted were replaced", frozenset(missing))
 
 
 def _validate_content(snapshot: Snapshot, version: int) -> Conflict | None:
@@ -259,9 +261,9 @@ def _validate_reads(state: State, reads: Reads) -> Conflict | None:
         known = evidence.of(entry)
         if reads.predicate is None or may_match(reads.predicate, known, entry.rows):
             return Conflict(f"{entry.key} was added and may hold rows this operation had to read")
-    gone = reads.files - {f.key for f in read}
-    if gone:
-        return Conflict("files that were read have been replaced", frozenset(gone))
+    missing = reads.files - {f.key for f in read}
+    if missing:
+        return Conflict("files that were read have been replaced", frozenset(missing))
     for marker in state.loaded_markers():
         landed = (marker.sequence or 0) > reads.version
         if landed and any(marker_may_hit(marker, entry, evidence) for entry in read):
@@ -356,10 +358,10 @@ def _files(state: State, change: Change, resolved: int) -> tuple[Segment, ...]:
     ends = any(e.predicate is None for u in change.of(MoveErasures) for e in u.erasures)
     if change.of(RecountTotals) or shrinks or ends:
         return state.missing_files()
-    named = named_files(state, change)
-    if not named and change.reads is None:
+    files = named_files(state, change)
+    if not files and change.reads is None:
         return ()
-    unfound = named - state.loaded_file_keys()
+    unfound = files - state.loaded_file_keys()
     return state.missing_files(_newer_or(change, resolved if unfound else None))
 
 

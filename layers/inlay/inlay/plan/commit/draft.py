@@ -362,15 +362,15 @@ class Draft:
         removed = {f.key for f in self.dropped.entries} - {f.key for f in outputs}
         # A restamped file keeps its key and loses the markers that were found not to hit it.
         applied = {i for u in self.units for i in u.applied}
-        asked = self.change.dropped
+        to_drop = self.change.dropped
         closed = self.change.forgotten
-        if not removed and not applied and not asked and not closed:
+        if not removed and not applied and not to_drop and not closed:
             return tier
 
         def goes(marker: Marker) -> bool:
             if marker.id in applied or (marker.file is not None and marker.file in removed):
                 return True
-            if marker.id not in asked and marker.erasure not in closed:
+            if marker.id not in to_drop and marker.erasure not in closed:
                 return False
             if marker.file is not None:
                 return not self._may_have(files, lambda f: f.key == marker.file, lambda _: True)
@@ -401,10 +401,10 @@ class Draft:
     def _late(self) -> tuple[Marker, ...]:
         """Markers for files made from objects that are older than an open erasure: their rows existed when
         it was opened, and would become visible again with the sequence of this commit."""
-        made = [source for u in self.change.of(AddFiles) for source in u.sources_us.items()]
+        uploads = [source for u in self.change.of(AddFiles) for source in u.sources_us.items()]
         return tuple(
             Marker(id=f"{e.id}:{key}", body=Where(e.predicate), file=key, erasure=e.id)
-            for key, made_us in made
+            for key, made_us in uploads
             for e in self.base.erasures
             if e.predicate is not None and made_us <= e.opened_us
         )
@@ -606,7 +606,7 @@ def next_salt(base: Snapshot, change: Change, fresh: str) -> LedgerSalt | None:
     forgets = bool(change.of(ForgetContents))
     if current is not None:
         return LedgerSalt(fresh, version, current.plain_before) if forgets else current
-    asked = (change.request, *change.events)
-    if forgets or any(r is not None and r.body is not None for r in asked):
+    requests = (change.request, *change.events)
+    if forgets or any(r is not None and r.body is not None for r in requests):
         return LedgerSalt(fresh, version, version)
     return None
