@@ -23,7 +23,6 @@ from inlay.ops.schema.create import create
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.delete import delete
 from inlay.ops.write.ingest import Ingested, Rejected, ingest
-from inlay.parquet.read.reader import open_file
 from inlay.parquet.read.selection import Projection
 from inlay.parquet.surgery.residue import find_residue
 from inlay.plan.scan import FileTask
@@ -86,7 +85,7 @@ def carry_out(operation: str, body: bytes) -> str:
     if operation == "search":
         [entry] = state.files()
         task = FileTask(file=entry, schema=schema)
-        opened = open_file(ctx.objects, task, Projection(schema=schema, columns=()), ctx.executor)
+        opened = ctx.reader.open(task, Projection(schema=schema, columns=()))
         is_text = schema.fields[1].type == Primitive("string")
         find_residue(opened, WHO if is_text else FEW, ctx.executor)
         return "done"

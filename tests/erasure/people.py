@@ -22,7 +22,6 @@ from inlay.ops.schema.create import create
 from inlay.ops.write.append import IngestSource, append
 from inlay.ops.write.delete import delete
 from inlay.ops.write.ingest import ingest
-from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Projection
 from inlay.plan.change import Change, Request, SetProperties
 from inlay.plan.pruning.prune import Evidence
@@ -143,7 +142,7 @@ class People:
             evidence=Evidence.of_snapshot(snapshot),
         )
         projection = Projection(schema=snapshot.schema, columns=(1,))
-        batches = read_tasks(self.ctx.objects, plan.tasks, projection, self.ctx.executor)
+        batches = self.ctx.reader.rows(plan.tasks, projection)
         return sorted(i for batch in batches for i in batch.column(0).to_pylist())
 
     def found(self, *secrets: Secret) -> list[str]:

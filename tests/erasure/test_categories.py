@@ -23,7 +23,7 @@ from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.read.describe import entry_of, parse_object_footer
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import open_file
+from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.plan.scan import FileTask
@@ -179,7 +179,7 @@ def unused(body: bytes, arrow: pa.Schema = SCHEMA, **options: Any) -> Any:
         described, key="x", size=len(body), schema=schema, stats_columns=(), **options
     )
     objects, task = Objects(store, ""), FileTask(file=entry, schema=schema)
-    opened = open_file(objects, task, Projection(schema=schema, columns=()), InlineExecutor())
+    opened = Reader(objects, InlineExecutor()).open(task, Projection(schema=schema, columns=()))
     return unused_entries(opened, InlineExecutor())
 
 

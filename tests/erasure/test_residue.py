@@ -27,7 +27,7 @@ from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.footer.pages import bloom_length
 from inlay.parquet.read.describe import entry_of, parse_object_footer
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import open_file
+from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection
 from inlay.parquet.surgery.residue import Searched, find_residue
 from inlay.plan.scan import FileTask
@@ -58,7 +58,7 @@ def search(body: bytes, predicate: Predicate) -> Searched:
     entry, _ = entry_of(described, key="x.parquet", size=len(body), schema=schema, stats_columns=())
     before = store.usage()
     task, projection = FileTask(file=entry, schema=schema), Projection(schema=schema, columns=())
-    opened = open_file(Objects(store, ""), task, projection, InlineExecutor())
+    opened = Reader(Objects(store, ""), InlineExecutor()).open(task, projection)
     found = find_residue(opened, predicate, InlineExecutor())
     cost = store.usage() - before
     found = replace(found, requests=found.requests + 1, bytes=found.bytes + len(opened.tail))

@@ -16,7 +16,6 @@ from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer, loa
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
-from inlay.parquet.read.reader import read_positions, read_tasks
 from inlay.parquet.read.selection import Projection
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
@@ -86,7 +85,7 @@ class Bench:
             schema=snapshot.schema, columns=tuple(f.id for f in snapshot.schema.fields)
         )
         found: list[tuple[int, str]] = []
-        for batch in read_tasks(self.ctx.objects, plan.tasks, projection, self.ctx.executor):
+        for batch in self.ctx.reader.rows(plan.tasks, projection):
             found += [tuple(r.values()) for r in batch.to_pylist()]
         return found
 
@@ -113,7 +112,7 @@ def positions(bench: Bench, predicate: Predicate) -> dict[str, Any]:
     evidence = Evidence.of_snapshot(loaded.snapshot)
     files, markers = loaded.state.loaded_files(), loaded.state.markers()
     tasks = plan_scan(files, markers, predicate, evidence=evidence, by_rows=True).tasks
-    found = read_positions(ctx.objects, tasks, loaded.snapshot.schema, ctx.executor)
+    found = ctx.reader.positions(tasks, loaded.snapshot.schema)
     return {task.file.key: at for task, at in found}
 
 

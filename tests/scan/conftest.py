@@ -21,7 +21,7 @@ from inlay.ops.context import InlineExecutor
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.ranges import Cache, NoCache, Objects
-from inlay.parquet.read.reader import read_tasks
+from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection
 from inlay.parquet.read.statistics import entry_of_file
 from inlay.parquet.write.writer import Layout, Target, write_files
@@ -95,6 +95,10 @@ class Lake:
     def objects(self) -> Objects:
         return Objects(self.store, ROOT, self.cache)  # type: ignore[arg-type]
 
+    @property
+    def reader(self) -> Reader:
+        return Reader(self.objects, self.executor)
+
     def target(self) -> Target:
         new_key = (f"data/{i}.parquet" for i in self.names).__next__
         return Target(self.store, f"{ROOT}/{{}}".format, new_key, self.executor)  # type: ignore[arg-type]
@@ -164,7 +168,7 @@ class Lake:
         projection = Projection(
             schema=schema, columns=ids, where=where, position=position, file=position
         )
-        batches = list(read_tasks(self.objects, plan.tasks, projection, self.executor))
+        batches = list(self.reader.rows(plan.tasks, projection))
         if not names and not position:
             return sum(b.num_rows for b in batches)  # type: ignore[no-any-return]
         return pa.Table.from_batches(batches, schema=projection.result)

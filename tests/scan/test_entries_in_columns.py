@@ -22,7 +22,7 @@ from inlay.format.snapshot import Segment
 from inlay.ops.cache import ObjectCache
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import count_rows
+from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection
 from inlay.plan.metadata.state import live_entries
 from inlay.plan.pruning.prune import Evidence
@@ -172,7 +172,7 @@ def test_a_count_is_made_once(lake: Any, committed: Any) -> None:
         counts = []
         for _ in range(2):
             lake.store.reads.clear()
-            found = count_rows(objects, plan.tasks, projection, lake.executor)
+            found = Reader(objects, lake.executor).counts(plan.tasks, projection)
             counts.append((sum(rows for _, rows in found), len(lake.store.reads) > 0))
         assert counts == [(50_000 - expected, True), (50_000 - expected, False)]
 

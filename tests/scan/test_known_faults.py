@@ -224,7 +224,6 @@ def test_the_data_set_that_brought_it_up() -> None:
 def test_sparks_own_reader_is_not_given_such_columns() -> None:
     pytest.importorskip("pyspark")
     from inlay.parquet.read.data_file import OpenFile
-    from inlay.parquet.read.reader import open_file
     from inlay.parquet.read.selection import Projection
     from inlay.plan.scan import FileTask
     from inlay.spark.exact_columns import exact_columns
@@ -235,7 +234,7 @@ def test_sparks_own_reader_is_not_given_such_columns() -> None:
         schema = table.snapshot.schema
         task = FileTask(file=entry, schema=schema)
         ctx = table._ctx
-        return open_file(ctx.objects, task, Projection(schema=schema, columns=()), ctx.executor)
+        return ctx.reader.open(task, Projection(schema=schema, columns=()))
 
     assert exact_columns(opened("parquet-cpp-arrow version 4.0.1")) == frozenset()
     assert exact_columns(opened("parquet-cpp-arrow version 12.0.0")) == {1}

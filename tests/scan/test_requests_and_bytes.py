@@ -23,7 +23,7 @@ from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.footer.thrift import decode_struct
 from inlay.parquet.read.data_file import chunk_range, tail_bytes
 from inlay.parquet.read.ranges import GAP_BYTES, SMALL_OBJECT_BYTES, Objects
-from inlay.parquet.read.reader import Ahead, read_tasks
+from inlay.parquet.read.reader import Ahead, Reader
 from inlay.parquet.read.selection import Projection
 from inlay.plan.scan import FileTask
 from inlay.storage.base import Location
@@ -101,7 +101,7 @@ def test_all_columns_come_with_the_footer(lake: Any, file: DataFile) -> None:
 
     def read(**ahead: int) -> list[tuple[str, int]]:
         lake.store.reads.clear()
-        found = read_tasks(objects, plan.tasks, projection, lake.executor, ahead=Ahead(**ahead))
+        found = Reader(objects, lake.executor, Ahead(**ahead)).rows(plan.tasks, projection)
         assert pa.Table.from_batches(found).equals(TABLE)
         return [(r.verb, r.bytes) for r in lake.store.reads]
 
@@ -211,7 +211,7 @@ def test_columns_too_long_to_come_along_are_read_only_where_rows_survive(
 def test_a_limit_reads_the_first_pages(lake: Any, file: DataFile) -> None:
     plan = lake.plan([file], SCHEMA)
     projection = Projection(schema=SCHEMA, columns=(ID, 3), limit=5)
-    first = next(iter(read_tasks(lake.objects, plan.tasks, projection, lake.executor)))
+    first = next(iter(lake.reader.rows(plan.tasks, projection)))
     assert first.slice(0, 5).to_pylist() == TABLE.select(["id", "b"]).slice(0, 5).to_pylist()
     [task] = plan.tasks
     pages = [first_page(lake, file, name, 0) for name in ("id", "b")]
@@ -279,7 +279,7 @@ def test_footers_and_marker_objects_are_fetched_once(lake: Any, file: DataFile) 
     projection = Projection(schema=SCHEMA, columns=(ID,))
     for expected in (1 + 1 + 3, 3):
         lake.store.reads.clear()
-        rows = sum(b.num_rows for b in read_tasks(objects, plan.tasks, projection, lake.executor))
+        rows = sum(b.num_rows for b in Reader(objects, lake.executor).rows(plan.tasks, projection))
         assert rows == ROWS - 3
         assert len(lake.store.reads) == expected
 

@@ -47,7 +47,6 @@ from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.format.values import order_key
 from inlay.ops.read.top_n import OrderKey, first_rows
 from inlay.parquet.arrow.types import schema_to_arrow
-from inlay.parquet.read.reader import AHEAD
 from inlay.parquet.read.selection import Projection
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask
@@ -407,10 +406,10 @@ def test_a_scan_gives_the_rows_of_the_model(new_lake: Any, data: st.DataObject) 
         position=True,
         file=True,
     )
-    how = {"evidence": Evidence(NEW, [OLD]), "executor": lake.executor, "ahead": AHEAD}
+    evidence = Evidence(NEW, [OLD])
     paged = by_pages(*(draw(st.booleans()) for _ in range(4)))
     with paged, mock.patch("inlay.ops.read.top_n.PIECE_ROWS", draw(st.integers(1, 4))):
-        batches = list(first_rows(lake.objects, plan.tasks, projection, order, limit, **how))
+        batches = list(first_rows(lake.reader, plan.tasks, projection, order, limit, evidence))
     first = pa.Table.from_batches(batches, schema=projection.result)
     assert same(plain(first), shown(in_order(live, order)[:limit]))
     pieces = [replace(task, row_groups=(n,)) for task in plan.tasks for n in groups_of(task)]
@@ -443,11 +442,11 @@ def _at(entry: Any, sequence: int) -> Any:
 
 
 def _count(lake: Any, task: Any) -> int:
-    from inlay.parquet.read.reader import read_file
+
     from inlay.parquet.read.selection import Projection
 
     projection = Projection(schema=NEW, columns=())
-    return sum(b.num_rows for b in read_file(lake.objects, task, projection, lake.executor))
+    return sum(b.num_rows for b in lake.reader.rows([task], projection))
 
 
 @st.composite

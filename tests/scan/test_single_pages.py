@@ -34,7 +34,6 @@ from inlay.parquet.footer.thrift import (
 )
 from inlay.parquet.read import decode
 from inlay.parquet.read.ranges import merge_ranges
-from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Projection
 from inlay.parquet.read.single_pages import false_indexes, pages_of
 
@@ -296,7 +295,7 @@ def test_of_a_chunk_that_is_fetched_whole_only_pages_with_rows_are_decoded(lake:
             mock.patch.object(decode, "read_pages", by_pages),
             mock.patch("inlay.parquet.read.single_pages.MAX_DECODED_PART", most),
         ):
-            read = list(read_tasks(lake.objects, tasks, projection, lake.executor))
+            read = list(lake.reader.rows(tasks, projection))
         pages = [len(column.pages) for call in by_pages.mock_calls for column in call.args[0]]
         return pa.Table.from_batches(read), list(lake.store.reads), pages
 
@@ -323,7 +322,7 @@ def test_columns_with_rows_in_most_pages_are_judged_by_one_of_them(lake: Any) ->
     lake.store.reads.clear()
     looked_at = mock.Mock(wraps=decode.pages_of)
     with mock.patch.object(decode, "pages_of", looked_at):
-        found = list(read_tasks(lake.objects, tasks, projection, lake.executor))
+        found = list(lake.reader.rows(tasks, projection))
     assert pa.Table.from_batches(found).equals(table.take(list(few)).cast(projection.result))
     assert looked_at.call_count == 2  # of `n` and of `long`
     assert lake.store.bytes_read < files[0].size

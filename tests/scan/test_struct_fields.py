@@ -18,7 +18,6 @@ from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Primitive
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.data_file import chunk_range
-from inlay.parquet.read.reader import count_rows, read_tasks
 from inlay.parquet.read.selection import PredicateFilter, Projection
 from inlay.plan.scan import FileTask
 
@@ -63,7 +62,7 @@ def over(path: str, value: int) -> Comparison:
 
 def test_a_field_costs_its_own_chunk(lake: Any, task: FileTask) -> None:
     projection = Projection(schema=SCHEMA, columns=(IDS["s"],), fields=frozenset([IDS["s.a"]]))
-    batches = list(read_tasks(lake.objects, [task], projection, lake.executor))
+    batches = list(lake.reader.rows([task], projection))
     found = pa.Table.from_batches(batches).column("s")
     assert found.type.num_fields == 1
     assert pa.compute.struct_field(found, [0]).equals(pa.compute.struct_field(TABLE["s"], [0]))
@@ -72,7 +71,7 @@ def test_a_field_costs_its_own_chunk(lake: Any, task: FileTask) -> None:
 
 def test_a_condition_on_a_field_reads_its_chunk_and_no_other(lake: Any, task: FileTask) -> None:
     projection = Projection(schema=SCHEMA, columns=(), where=PredicateFilter(over("s.n.x", 1_000)))
-    [(_, rows)] = count_rows(lake.objects, [task], projection, lake.executor)
+    [(_, rows)] = lake.reader.counts([task], projection)
     assert rows == sum(n > 1_000 and n % 35 and n % 5 != 0 and n % 7 != 0 for n in range(ROWS))
     least = chunk(lake, task, "s.n.x") + task.file.footer_size
     assert least <= lake.store.bytes_read < least + chunk(lake, task, "s.a")
@@ -82,7 +81,7 @@ def test_a_delete_that_looks_at_another_field_reads_that_too(lake: Any, task: Fi
     marker = Marker(id="m", body=Where(over("s.n.x", 1_000)), file=task.file.key)
     hit = FileTask(file=task.file, schema=SCHEMA, markers=(marker,))
     projection = Projection(schema=SCHEMA, columns=(IDS["s"],), fields=frozenset([IDS["s.a"]]))
-    batches = list(read_tasks(lake.objects, [hit], projection, lake.executor))
+    batches = list(lake.reader.rows([hit], projection))
     values = pa.compute.struct_field(pa.Table.from_batches(batches).column("s"), "a").to_pylist()
     kept = [n for n in range(ROWS) if not (n > 1_000 and n % 5 and n % 7)]
     assert values == [n if n % 7 else None for n in kept]

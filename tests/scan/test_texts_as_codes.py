@@ -16,7 +16,6 @@ from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Primitive
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read import decode
-from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Projection
 
 ROWS = 30_000
@@ -49,7 +48,7 @@ def test_rows_are_those_of_a_filter(lake: Any, seed: int, least: int) -> None:
     projection = Projection(schema=schema, columns=tuple(field.id for field in schema.fields))
     opened = mock.Mock(wraps=decode._with_dictionary)
     with mock.patch.object(decode, "_with_dictionary", opened):
-        found = list(read_tasks(lake.objects, tasks, projection, lake.executor))
+        found = list(lake.reader.rows(tasks, projection))
     expected = table.filter(pc.greater_equal(table["n"], least))
     assert pa.Table.from_batches(found, schema=projection.result).equals(
         expected.cast(projection.result)

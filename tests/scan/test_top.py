@@ -27,7 +27,6 @@ from inlay.ops.read import top_n
 from inlay.ops.read.top_n import OrderKey, first_rows, parse_order
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read import decode
-from inlay.parquet.read.reader import AHEAD
 from inlay.parquet.read.selection import Projection
 from inlay.plan.pruning.promise import may_be_as_good, promised
 from inlay.plan.pruning.prune import Evidence
@@ -62,14 +61,12 @@ def top(
 ) -> Any:
     projection = Projection(schema=SCHEMA, columns=columns)
     found = first_rows(
-        lake.objects,
+        lake.reader,
         tasks or lake.plan(files, SCHEMA).tasks,
         projection,
         parse_order(order, SCHEMA),
         limit,
-        evidence=Evidence(SCHEMA),
-        executor=lake.executor,
-        ahead=AHEAD,
+        Evidence(SCHEMA),
     )
     return pa.Table.from_batches(list(found), schema=projection.result)
 

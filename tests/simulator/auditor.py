@@ -38,7 +38,6 @@ from inlay.ops.metadata.load import (
     read_main,
     schemas_of,
 )
-from inlay.parquet.read.reader import read_file
 from inlay.parquet.read.selection import Projection
 from inlay.plan.change import Request
 from inlay.plan.metadata.state import State, ledger_records, open_tree
@@ -389,7 +388,7 @@ class Auditor:
         # What the table was created with; the model does not know columns that came later.
         projection = Projection(schema=schema, columns=COLUMNS)
         rows: Rows = Counter()
-        for batch in read_file(self.ctx.objects, task, projection, self.ctx.executor):
+        for batch in self.ctx.reader.rows([task], projection):
             rows.update(zip(*(c.to_pylist() for c in batch.columns), strict=True))
         return rows
 

@@ -18,7 +18,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from inlay.format.snapshot import Note
@@ -35,6 +35,9 @@ from inlay.storage.wrapped import (
     usage_of,
 )
 from inlay.storage.write_once import Stored, write_once
+
+if TYPE_CHECKING:
+    from inlay.parquet.read.reader import Reader
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -203,6 +206,13 @@ class Context:
     def objects(self) -> Objects:
         """The table's immutable objects, read through this context's cache."""
         return Objects(self.store, self.root, self.cache, adopt_from=self.adopt_from)
+
+    @property
+    def reader(self) -> Reader:
+        """Reads rows of those."""
+        from inlay.parquet.read.reader import Reader  # a commit alone reads none
+
+        return Reader(self.objects, self.executor)
 
     @property
     def usage(self) -> Usage:

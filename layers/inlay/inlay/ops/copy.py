@@ -37,7 +37,6 @@ from inlay.ops.context import Context
 from inlay.ops.data import copy_object, write_batches
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.create import check_free, first_version
-from inlay.parquet.read.reader import read_file
 from inlay.parquet.read.selection import Projection
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.maintain.compaction import live_tasks
@@ -251,5 +250,5 @@ def written(
     """The live rows of a file, as files of the new table."""
     schema = base.snapshot.schema
     projection = Projection(schema=schema, columns=tuple(f.id for f in schema.fields))
-    rows = read_file(source.objects, task, projection, source.executor)
+    rows = source.reader.rows([task], projection)
     return tuple(write_batches(into, base.snapshot, rows, time_us=base.date_us))

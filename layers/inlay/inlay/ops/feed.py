@@ -45,7 +45,7 @@ from inlay.parquet.arrow.multiset import Multiset, difference_in_order
 from inlay.parquet.arrow.types import schema_to_arrow, to_scalar
 from inlay.parquet.read.decode import BATCH_ROWS
 from inlay.parquet.read.deleted_rows import KeySet, key_set
-from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead, read_tasks
+from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead, Reader
 from inlay.parquet.read.selection import Projection, RowFilter, subschema
 from inlay.plan.feed import FeedUnit, NeedMore, Step, keeps_rows, plan_step, reported_schema
 from inlay.plan.metadata.state import State
@@ -130,9 +130,7 @@ class FeedRows:
     def _read(self, step: Step, tasks: Sequence[FileTask]) -> Iterator[pa.RecordBatch]:
         projection = Projection(schema=step.schema, columns=self.ids, where=self.where)
         shown, read = subschema(self.schema, self.ids), subschema(step.schema, self.ids)
-        reading = read_tasks(
-            self.ctx.objects, tasks, projection, self.ctx.executor, ahead=self.ahead
-        )
+        reading = Reader(self.ctx.objects, self.ctx.executor, self.ahead).rows(tasks, projection)
         rows = (batch for batch in reading if batch.num_rows)
         # Nested fields that only deletes need are removed again.
         yield from rows if shown.fields == read.fields else conformed(rows, read, shown)
@@ -306,7 +304,7 @@ class Changes(ArrowStream):
             if task.file.key not in usable:
                 try:
                     whole = FileTask(file=task.file, schema=task.schema, int96=task.int96)
-                    read_pages(self._ctx.objects, whole, self._ctx.executor)
+                    read_pages(self._ctx.reader, whole)
                 except NeedsMemory:
                     raise
                 except UNUSABLE as error:

@@ -27,7 +27,6 @@ from inlay.ops.metadata.load import (
     on_branch,
 )
 from inlay.ops.read.compare_statistics import check_key
-from inlay.parquet.read.reader import read_positions
 from inlay.plan.change import (
     AddFiles,
     AddMarkers,
@@ -448,6 +447,6 @@ class _Positions:
         """By file, without empty ones; markers are bound to the columns of `schema`."""
         unknown = [t for t in tasks if t.only and _id(t) not in self.known]
         self.known |= {_id(t): BitMap64() for t in unknown}
-        positions = read_positions(self.ctx.objects, unknown, schema.schema, self.ctx.executor)
+        positions = self.ctx.reader.positions(unknown, schema.schema)
         self.known |= {_id(task): rows for task, rows in positions}
         return {t.file.key: rows for t in tasks if t.only and (rows := self.known[_id(t)])}

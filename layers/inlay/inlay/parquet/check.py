@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Executor
 from functools import partial
 
 import pyarrow as pa
@@ -35,7 +34,7 @@ from inlay.parquet.footer.footer import footer_length, parse_metadata
 from inlay.parquet.read.data_file import chunk_range, reading
 from inlay.parquet.read.deleted_rows import load_keys, load_vector
 from inlay.parquet.read.ranges import Objects, fetch, fetch_tail
-from inlay.parquet.read.reader import open_file, read_file
+from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection
 from inlay.parquet.read.single_pages import false_indexes
 from inlay.parquet.read.statistics import locate_columns, total_rows, whole_stats
@@ -107,7 +106,7 @@ def _footer_problems(objects: Objects, entry: DataFile, schema: Schema) -> Itera
 
 
 def check_pages(
-    objects: Objects, entry: DataFile, schema: Schema, executor: Executor, *, spec: PartitionSpec
+    reader: Reader, entry: DataFile, schema: Schema, *, spec: PartitionSpec
 ) -> list[Problem]:
     """Decodes every page, and compares every value with the entry's statistics and its partition, a value
     for each field of `spec`."""
@@ -118,7 +117,7 @@ def check_pages(
     split = Split(spec, schema)
     try:
         with reading(entry.key):
-            for batch in read_file(objects, task, projection, executor):
+            for batch in reader.rows([task], projection):
                 rows += batch.num_rows
                 if entry.partition:
                     elsewhere += sum(r.num_rows for p, r in split(batch) if p != entry.partition)
@@ -134,14 +133,11 @@ def check_pages(
     return problems
 
 
-def check_dictionaries(
-    objects: Objects, entry: DataFile, schema: Schema, executor: Executor
-) -> list[Problem]:
+def check_dictionaries(reader: Reader, entry: DataFile, schema: Schema) -> list[Problem]:
     """Dictionaries with entries that no row of their row group has: only other writers leave such."""
-    projection = Projection(schema=schema, columns=())
     try:
-        opened = open_file(objects, FileTask(file=entry, schema=schema), projection, executor)
-        unused = Counter(column for _, column in unused_entries(opened, executor))
+        opened = reader.open(FileTask(file=entry, schema=schema))
+        unused = Counter(column for _, column in unused_entries(opened, reader.executor))
     except _DAMAGE as error:
         return [("unused_entries", f"its dictionaries cannot be looked into: {error.message}")]
     return [
@@ -150,16 +146,11 @@ def check_dictionaries(
     ]
 
 
-def check_page_index(
-    objects: Objects, entry: DataFile, schema: Schema, executor: Executor
-) -> list[Problem]:
+def check_page_index(reader: Reader, entry: DataFile, schema: Schema) -> list[Problem]:
     """Offset indexes that give pages other rows than they have: only other writers leave such."""
-    projection = Projection(schema=schema, columns=())
-    source = objects.source(entry.key, entry.size, entry.etag)
+    source = reader.objects.source(entry.key, entry.size, entry.etag)
     try:
-        footer = open_file(
-            objects, FileTask(file=entry, schema=schema), projection, executor
-        ).footer
+        footer = reader.open(FileTask(file=entry, schema=schema)).footer
         names = () if footer is None else false_indexes(footer, partial(fetch, source))
         columns = Counter(names)
     except _DAMAGE as error:

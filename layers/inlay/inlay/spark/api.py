@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from inlay.engine import Predicate, parse_predicate
 from inlay.errors import InvalidRequest, UnsupportedType
 from inlay.ops.read.scan import Scan
-from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Projection
 from inlay.plan.scan import FileTask
 from inlay.spark.conditions import TRUE
@@ -162,7 +161,7 @@ def count(
 
 def _count(uri: str, schema: Schema, tasks: tuple[FileTask, ...]) -> int:
     ctx = connect(uri)
-    rows = read_tasks(ctx.objects, tasks, Projection(schema=schema, columns=()), ctx.executor)
+    rows = ctx.reader.rows(tasks, Projection(schema=schema, columns=()))
     return sum(batch.num_rows for batch in rows)
 
 

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from inlay.engine import Context
 from inlay.errors import InputError
-from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Projection
 from inlay.plan.scan import FileTask
 from inlay.spark.context import context_of
@@ -89,9 +88,7 @@ def read_pickled(
     """On an executor: the rows of the tasks in these batches."""
     for batch in batches:
         for tasks in batch.column(0).to_pylist():
-            yield from gathered(
-                read_tasks(ctx.objects, pickle.loads(tasks), projection, ctx.executor)
-            )
+            yield from gathered(ctx.reader.rows(pickle.loads(tasks), projection))
 
 
 def collect_pickled(rows: DataFrame, work: Map) -> list[Any]:

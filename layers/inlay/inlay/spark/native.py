@@ -27,8 +27,7 @@ from inlay.errors import InlayError, InvalidRequest
 from inlay.format.entry import Keys
 from inlay.format.schema import Field, Struct, Type, fields_within
 from inlay.parquet.read.deleted_rows import load_keys, load_words
-from inlay.parquet.read.reader import open_file
-from inlay.parquet.read.selection import Projection, needed_fields
+from inlay.parquet.read.selection import needed_fields
 from inlay.plan.scan import FileTask
 from inlay.spark.conditions import (
     TRUE,
@@ -414,9 +413,7 @@ def _footer_of(ctx: Context, task: FileTask) -> tuple[str, Footer]:
     # Its deletes are not asked for.
     task = replace(task, markers=())
     try:
-        file = open_file(
-            ctx.objects, task, Projection(schema=task.schema, columns=()), ctx.executor
-        )
+        file = ctx.reader.open(task)
         groups = range(file.metadata.num_row_groups)
         rows = tuple(file.metadata.row_group(n).num_rows for n in groups)
         return task.file.key, Footer(exact_columns(file), rows)

@@ -66,7 +66,7 @@ class TaskReader:
         return self._for_spark(feed.read_added(connect(self._uri), step, read_ahead()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from inlay.parquet.read.reader import read_tasks
+        from inlay.parquet.read.reader import Reader
         from inlay.parquet.read.selection import Projection
 
         # If there are no partitions, Spark makes one of its own.
@@ -75,9 +75,7 @@ class TaskReader:
         projection = Projection(schema=self._schema, columns=self._columns)
         # A LIMIT stops reading early, without notice to the source: begin with one unit.
         ahead = read_ahead(first=1)
-        return self._for_spark(
-            read_tasks(ctx.objects, tasks, projection, ctx.executor, ahead=ahead)
-        )
+        return self._for_spark(Reader(ctx.objects, ctx.executor, ahead).rows(tasks, projection))
 
     def _for_spark(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from inlay.spark.batches import gathered

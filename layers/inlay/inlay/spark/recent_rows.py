@@ -29,7 +29,6 @@ from pyroaring import BitMap64
 from inlay.engine import Context, Schema
 from inlay.format.entry import DataFile, Marker
 from inlay.parquet.arrow.types import schema_to_arrow
-from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import POSITION_COLUMN, Projection
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.pruning.prune import Evidence
@@ -130,7 +129,7 @@ def _keys_of(ctx: Context, schema: Schema, file: DataFile, names: Sequence[str])
     projection = Projection(schema=schema, columns=tuple(ids[n] for n in names), position=True)
     # Without its deletes, which are the stream's own: of a key with a row the newest one is live.
     task = FileTask(file=file, schema=schema)
-    rows = list(read_tasks(ctx.objects, [task], projection, ctx.executor))
+    rows = list(ctx.reader.rows([task], projection))
     table = pa.Table.from_batches(rows, schema=projection.result)
     ctx.cache.put(name, table, table.nbytes)
     return table

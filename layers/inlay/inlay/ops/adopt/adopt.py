@@ -83,7 +83,7 @@ from inlay.parquet.arrow.types import (
 from inlay.parquet.read.data_file import FooterOf
 from inlay.parquet.read.describe import entry_of, parse_object_footer, partition_in, read_tail
 from inlay.parquet.read.old_times import Times, as_table, check_times, retyped, shifts_dates
-from inlay.parquet.read.reader import read_file
+from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection
 from inlay.plan.change import AddFiles, AddMarkers, Change, Request
 from inlay.plan.commit.apply import denies_version
@@ -402,8 +402,7 @@ def look_at_all(
         with _of_the_file(sources, seen.uri):
             if seen.times:
                 assert seen.footer is not None
-                executor = sources.ctx.executor
-                check_times(sources.objects, seen.entry, seen.times, seen.footer, executor)
+                check_times(sources.reader, seen.entry, seen.times, seen.footer)
             if seen.optional and not seen.again:
                 _check_required(sources, seen, snapshot.schema)
             if seen.stated:
@@ -411,7 +410,7 @@ def look_at_all(
             if checks_pages(snapshot) and seen.entry.rows:
                 read = seen.times.read_as(Schema(0, seen.fields))
                 task = FileTask(file=seen.entry, schema=read, int96=seen.times.unit)
-                check_pages(sources.objects, task, sources.ctx.executor)
+                check_pages(sources.reader, task)
             columns = (*compared, *seen.unproven.difference(compared))
             done = _compared(sources, seen, snapshot, columns, copy=copy) if columns else seen
         looked_at.append(replace(done, footer=None))
@@ -437,7 +436,7 @@ def _check_required(sources: Sources, seen: Seen, schema: Schema) -> None:
     """That these columns can be read as required ones."""
     task = FileTask(file=seen.entry, schema=Schema(0, seen.fields))
     projection = Projection(schema=schema, columns=seen.optional)
-    for _ in read_file(sources.objects, task, projection, sources.ctx.executor):
+    for _ in sources.reader.rows([task], projection):
         pass
 
 
@@ -445,12 +444,11 @@ def _check_stated(sources: Sources, seen: Seen, schema: Schema) -> None:
     """Delta's readers and some of Iceberg's take a partition's value for that of each row, others the
     column's own: these must be the same."""
     names = denied_rows(
-        sources.objects,
+        sources.reader,
         seen.entry,
         Schema(0, seen.fields),
         schema,
         tuple(seen.stated),
-        sources.ctx.executor,
         footer=seen.footer,
         stated=seen.stated,
     )
@@ -468,12 +466,11 @@ def _compared(
     if seen.again or not seen.entry.rows:
         return seen
     names = denied_rows(
-        sources.objects,
+        sources.reader,
         seen.entry,
         Schema(0, seen.fields),
         snapshot.schema,
         compared,
-        sources.ctx.executor,
         footer=seen.footer,
     )
     if names is not None and not copy:
@@ -847,7 +844,7 @@ def written_again(
                 columns[n] = pa.repeat(value, batch.num_rows)
         return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
-    read = read_file(sources.objects, task, projection, ctx.executor)
+    read = Reader(sources.objects, ctx.executor).rows([task], projection)
     batches = as_table(map(filled, read), schema_to_arrow(schema))
     return tuple(write_batches(ctx, base.snapshot, batches, time_us=base.date_us))
 

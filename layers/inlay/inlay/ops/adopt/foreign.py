@@ -22,6 +22,7 @@ from inlay.format.snapshot import PartitionSpec
 from inlay.ops.context import Context
 from inlay.parquet.arrow.types import FIELD_ID
 from inlay.parquet.read.ranges import Objects, Source, merge_ranges
+from inlay.parquet.read.reader import Reader
 from inlay.storage.base import ByteRange, Got, Location, Missing
 from inlay.storage.open import named_location
 
@@ -186,6 +187,10 @@ class Sources:
     @property
     def objects(self) -> Objects:
         return Objects(self.ctx.store, "", adopt_from=self.granted)
+
+    @property
+    def reader(self) -> Reader:
+        return Reader(self.objects, self.ctx.executor)
 
     def read(self, uri: str, limit: int, what: str) -> bytes:
         """A whole object of at most `limit` bytes, in one request."""

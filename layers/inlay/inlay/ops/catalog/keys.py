@@ -22,7 +22,6 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.write.keyed_rows import Keys, keys_predicate
-from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Projection
 from inlay.plan.change import Reads
 from inlay.plan.pruning.prune import Evidence, combined_stats, may_match
@@ -84,7 +83,7 @@ def _added_since(
     projection = Projection(schema=snapshot.schema, columns=snapshot.primary_key)
 
     def read(plan: ScanPlan) -> Iterator[pa.RecordBatch]:
-        return read_tasks(ctx.objects, plan.tasks, projection, ctx.executor)
+        return ctx.reader.rows(plan.tasks, projection)
 
     fields = snapshot.schema.fields_by_id
     names = tuple(fields[i].name for i in snapshot.primary_key)

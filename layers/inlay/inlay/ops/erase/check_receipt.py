@@ -46,7 +46,7 @@ from inlay.ops.erase.signing import PublicKey, is_signed, signed_by
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.refs import each_content
-from inlay.parquet.read.reader import read_positions
+from inlay.parquet.read.reader import Reader
 from inlay.parse import format_predicate
 from inlay.plan.erasure import PURGE, key_id, landing_prefix, predicate_digest
 from inlay.plan.pruning.prune import Evidence
@@ -478,7 +478,7 @@ def _rows_now(
     def count(file: tuple[Any, Any]) -> int:
         task, schema = file
         # This runs in a task of the executor: waiting for other tasks of it could block for ever.
-        read = read_positions(ctx.objects, [task], schema, InlineExecutor())
+        read = Reader(ctx.objects, InlineExecutor()).positions([task], schema)
         return sum(len(positions) for _, positions in read)
 
     for (task, _), rows in zip(tasks.values(), ctx.map(count, tasks.values()), strict=True):

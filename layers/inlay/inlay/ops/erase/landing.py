@@ -43,7 +43,7 @@ from inlay.ops.refs import each_content
 from inlay.ops.write.append import IngestSource
 from inlay.parquet.arrow.evaluate import columns_of, evaluate
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import open_file, read_positions
+from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection
 from inlay.parquet.surgery.residue import find_residue
 from inlay.plan.change import Request
@@ -342,10 +342,10 @@ def _judge_data(
     objects: Objects, loaded: LoadedTable, task: FileTask, location: Location, predicate: Predicate
 ) -> _Judged:
     inline, schema = InlineExecutor(), loaded.snapshot.schema
-    if task.file.rows and any(True for _ in read_positions(objects, [task], schema, inline)):
+    if task.file.rows and any(True for _ in Reader(objects, inline).positions([task], schema)):
         return _Judged(waits=_HOLDS_ROWS)
     searched = find_residue(
-        open_file(objects, task, Projection(schema=schema, columns=()), inline), predicate, inline
+        Reader(objects, inline).open(task, Projection(schema=schema, columns=())), predicate, inline
     )
     texts, mentions = texts_of(predicate), Mentions.of(predicate)
     outside, unread = said_of_object(objects.source(location.uri))

@@ -36,7 +36,7 @@ from inlay.ops.maintain.expire import History, Roots
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.read.data_file import plan_groups
 from inlay.parquet.read.ranges import Source
-from inlay.parquet.read.reader import open_file
+from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection
 from inlay.parquet.surgery.residue import Residue, Searched, find_residue
 from inlay.plan.erasure import named_defaults
@@ -492,7 +492,7 @@ def _search_file(
         is_cached = ctx.objects.cache.get(entry.key) is not None
         task = FileTask(file=entry, schema=file.recorded, predicate=predicate)
         projection = Projection(schema=file.schema, columns=())
-        opened = open_file(ctx.objects, task, projection, inline)
+        opened = Reader(ctx.objects, inline).open(task, projection)
         # Files of this library name nothing but their rows: if the footer rules these out, nothing is left.
         is_open = entry.is_foreign or any(True for _ in plan_groups(opened, projection))
         # A Bloom filter of this library has the rows of its file and no others, so what it seems to have

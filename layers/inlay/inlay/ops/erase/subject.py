@@ -31,7 +31,7 @@ from inlay.ops.erase.last_look import KeptPlace, LastCheck, findings_of, search_
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.refs import each_content
-from inlay.parquet.read.reader import read_tasks
+from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection
 from inlay.plan.scan import FileTask
 
@@ -180,7 +180,7 @@ def _search_rows(
     # Of many texts, most values have none.
     any_text = "|".join(map(_as_regex, texts)) if len(texts) > FEW_TEXTS else None
     # This runs in a task of the executor: waiting for other tasks of it could block for ever.
-    for batch in read_tasks(ctx.objects, [task], projection, InlineExecutor()):
+    for batch in Reader(ctx.objects, InlineExecutor()).rows([task], projection):
         positions = batch.column(len(columns))
         numbers = pa.array(range(batch.num_rows), pa.int64())
         for name, column in zip(batch.schema.names, batch.columns[:-1], strict=False):

@@ -31,7 +31,6 @@ from inlay.ops.metadata.memory import has_memory, memory_context
 from inlay.ops.task_runner import TaskRunner
 from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import to_scalar
-from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Projection
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Change, ClusterLeaves, Unit
@@ -342,7 +341,7 @@ def carry_out(
     ordered = [tasks[key] for key in unit.inputs if key in tasks]
     schema = loaded.snapshot.schema
     projection = Projection(schema=schema, columns=tuple(f.id for f in schema.fields))
-    rows = read_tasks(ctx.objects, ordered, projection, ctx.executor)
+    rows = ctx.reader.rows(ordered, projection)
     batches = rows if order is None else in_order(rows, order, schema)
     try:
         outputs = tuple(write_run(ctx, loaded, batches, cluster, sort_by, target_bytes))
@@ -384,7 +383,7 @@ def _unwritable(ctx: Context, tasks: Sequence[FileTask], projection: Projection)
     """The first file with values that their columns do not have, as only other writers leave them."""
     for task in tasks:
         try:
-            for batch in read_tasks(ctx.objects, [task], projection, ctx.executor):
+            for batch in ctx.reader.rows([task], projection):
                 batch.validate(full=True)
         except pa.ArrowInvalid:
             return task.file.key

@@ -49,7 +49,6 @@ from inlay.ops.metadata.memory import has_memory, memory_context
 from inlay.ops.task_runner import TaskRunner
 from inlay.parquet.arrow.evaluate import Columns, column_at, columns_of, comparable, selected
 from inlay.parquet.arrow.types import to_array
-from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Projection, subschema, top_columns
 from inlay.parquet.surgery.new_object import WINDOW_BYTES
 from inlay.plan.change import Change, DropMarkers, PackMetadata
@@ -344,7 +343,7 @@ def count_erased(
     counts = dict.fromkeys((e.id for e, _ in asked), 0)
     stay: set[str] = set()
     named = [(erasure.id, predicate) for erasure, predicate in asked]
-    batches = read_tasks(ctx.objects, [rows_of_any], projection, ctx.executor)
+    batches = ctx.reader.rows([rows_of_any], projection)
     for batch in _joined(batches) if len(named) > 1 else batches:
         positions = batch.column(len(tops))
         for name, hit in _hit_by_each(named, batch, columns):

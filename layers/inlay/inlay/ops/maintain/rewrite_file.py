@@ -30,7 +30,7 @@ from inlay.parquet.arrow.types import positions_array, to_scalar
 from inlay.parquet.footer.footer import Footer, parse_metadata, trailer
 from inlay.parquet.read.data_file import OpenFile, plan_groups
 from inlay.parquet.read.deleted_rows import load_vector
-from inlay.parquet.read.reader import Ahead, open_file, read_file, read_positions
+from inlay.parquet.read.reader import Ahead, Reader
 from inlay.parquet.read.selection import Projection, top_columns
 from inlay.parquet.read.statistics import entry_of_file
 from inlay.parquet.surgery.key_values import geo_pair
@@ -249,7 +249,7 @@ def decide_rows(
     would cost that are not considered. Raises `UnsupportedFile` before it decodes what does not fit into
     memory."""
     schema = loaded.snapshot.schema
-    opened = open_file(ctx.objects, task, Projection(schema=schema, columns=()), ctx.executor)
+    opened = ctx.reader.open(task, Projection(schema=schema, columns=()))
     judged_by = top_columns(schema, opened.deletes.fields)
     groups = [opened.metadata.row_group(n) for n in range(opened.metadata.num_row_groups)]
     judged_bytes = (
@@ -259,7 +259,7 @@ def decide_rows(
     limits.must_hold(max(judged_bytes, default=0))
     group_rows = tuple(group.num_rows for group in groups)
     kept = BitMap()
-    for _, positions in read_positions(ctx.objects, [task], schema, ctx.executor):
+    for _, positions in ctx.reader.positions([task], schema):
         kept |= narrow(positions)
     if extra is not None:
         kept -= narrow(extra)
@@ -458,7 +458,7 @@ def _kept_rows(
 ) -> Iterator[pa.RecordBatch]:
     columns = tuple(f.id for f in schema.fields)
     projection = Projection(schema=schema, columns=columns, position=looked.has_extra)
-    for batch in read_file(ctx.objects, task, projection, ctx.executor, ahead=_AHEAD):
+    for batch in Reader(ctx.objects, ctx.executor, _AHEAD).rows([task], projection):
         if not looked.has_extra or not batch.num_rows:
             yield batch
             continue

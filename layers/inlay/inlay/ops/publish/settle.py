@@ -34,7 +34,6 @@ from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.publish.files import is_of_the_file
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.read.describe import read_tail
-from inlay.parquet.read.reader import read_positions
 from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import Change, DropMarkers, ReplaceFiles, Unit
 from inlay.plan.erasure import unclean_files
@@ -236,7 +235,7 @@ def _deleted(
     for each in tasks:
         found[each.file.key].add_range(0, each.file.rows)
     try:
-        for task, live in read_positions(ctx.objects, tasks, loaded.snapshot.schema, ctx.executor):
+        for task, live in ctx.reader.positions(tasks, loaded.snapshot.schema):
             found[task.file.key] -= live
     except InlayError as error:
         if not is_of_the_file(error):

@@ -9,7 +9,6 @@ group at a time, without another request when the read of the footer fetched the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 
@@ -21,8 +20,8 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.cache import ObjectCache
 from inlay.ops.context import Context
 from inlay.parquet.read.data_file import FooterOf
-from inlay.parquet.read.ranges import Objects, fetch
-from inlay.parquet.read.reader import open_file, read_file, read_positions
+from inlay.parquet.read.ranges import fetch
+from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection
 from inlay.parquet.read.single_pages import false_indexes
 from inlay.parquet.read.statistics import group_stats, leaves_of
@@ -46,9 +45,7 @@ def check_key(
     recorded = {s.id: s for s in schemas}
     untrue: dict[str, str] = {}
     for position, (entry, columns) in enumerate(files):
-        names = denied_rows(
-            ctx.objects, entry, recorded[entry.schema_id], schema, columns, ctx.executor
-        )
+        names = denied_rows(ctx.reader, entry, recorded[entry.schema_id], schema, columns)
         if names is not None:
             untrue[entry.key] = names
         ctx.progress("statistics", position + 1, len(files))
@@ -73,23 +70,23 @@ def checks_pages(snapshot: Snapshot) -> bool:
     return snapshot.settings.text("ingest.check_pages") == "yes"
 
 
-def read_pages(objects: Objects, task: FileTask, executor: Executor) -> None:
+def read_pages(reader: Reader, task: FileTask) -> None:
     """Decodes all pages of the table's columns. Raises `UnreadableFile`, `UnsupportedFile`."""
     projection = Projection(schema=task.schema, columns=tuple(f.id for f in task.schema.fields))
-    rows = sum(batch.num_rows for batch in read_file(objects, task, projection, executor))
+    rows = sum(batch.num_rows for batch in reader.rows([task], projection))
     if rows != task.file.rows:
         raise UnreadableFile(
             f"it has {rows} rows, its footer says {task.file.rows}", key=task.file.key
         )
 
 
-def check_pages(objects: Objects, task: FileTask, executor: Executor) -> None:
+def check_pages(reader: Reader, task: FileTask) -> None:
     """As `read_pages`, and compares with them the page indexes that reads go by."""
-    read_pages(objects, task, executor)
+    read_pages(reader, task)
     entry = task.file
-    opened = open_file(objects, task, Projection(schema=task.schema, columns=()), executor)
+    opened = reader.open(task)
     if opened.footer is not None:
-        source = objects.source(entry.key, entry.size, entry.etag)
+        source = reader.objects.source(entry.key, entry.size, entry.etag)
         for name in false_indexes(opened.footer, partial(fetch, source)):
             raise UnreadableFile(
                 f"the page index of column {name!r} is of other rows", key=entry.key
@@ -97,12 +94,11 @@ def check_pages(objects: Objects, task: FileTask, executor: Executor) -> None:
 
 
 def denied_rows(
-    objects: Objects,
+    reader: Reader,
     entry: DataFile,
     recorded: Schema,
     schema: Schema,
     compared: Sequence[int],
-    executor: Executor,
     *,
     footer: FooterOf | None = None,
     stated: Mapping[int, ColumnStats] | None = None,
@@ -113,11 +109,11 @@ def denied_rows(
     `recorded` is the schema by whose names the file is read, `schema` the table's; `footer` has been read
     already.
     """
-    objects = replace(objects, cache=ObjectCache())
+    reader = replace(reader, objects=replace(reader.objects, cache=ObjectCache()))
     if footer is not None:
-        objects.cache.put(entry.key, footer, len(footer.tail))
+        reader.objects.cache.put(entry.key, footer, len(footer.tail))
     task = FileTask(file=entry, schema=recorded, by_rows=True)
-    opened = open_file(objects, task, Projection(schema=schema, columns=()), executor)
+    opened = reader.open(task, Projection(schema=schema, columns=()))
     leaves = leaves_of(opened.metadata, opened.columns, schema, compared)
     tasks = []
     for ordinal in range(opened.metadata.num_row_groups):
@@ -137,6 +133,6 @@ def denied_rows(
         ]
         if denied:
             tasks.append(replace(task, predicate=Or(tuple(denied)), row_groups=(ordinal,)))
-    for _ in read_positions(objects, tasks, schema, executor):
+    for _ in reader.positions(tasks, schema):
         return ", ".join(sorted(f.name for _, f in schema.walk() if f.id in leaves))
     return None

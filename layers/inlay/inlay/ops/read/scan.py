@@ -48,7 +48,7 @@ from inlay.ops.read.plan import load_plan, matching
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import column_at
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead, count_rows, read_by_task
+from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead, ByTask, Reader
 from inlay.parquet.read.selection import (
     FILE_COLUMN,
     POSITION_COLUMN,
@@ -140,7 +140,6 @@ _HIDDEN = (POSITION_COLUMN, FILE_COLUMN)
 ON_DAMAGED = ("raise", "skip")
 # A file that is gone is no damaged one: where its version has expired, all are.
 UNUSABLE = (UnreadableFile, UnsupportedFile, SourceChanged)
-_ByTask = Iterator[tuple[FileTask, list[pa.RecordBatch]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,10 +424,13 @@ class Scan(ArrowStream):
                 ctx.progress("files read", len(tasks), len(tasks))
             reading.close()  # type: ignore[attr-defined]
 
-    def _read(self, tasks: Sequence[FileTask], projection: Projection, ahead: Ahead) -> _ByTask:
-        return read_by_task(self._objects(), tasks, projection, self._ctx.executor, ahead=ahead)
+    def _reader(self, ahead: Ahead) -> Reader:
+        return Reader(self._objects(), self._ctx.executor, ahead)
 
-    def _sound(self, tasks: Sequence[FileTask], projection: Projection, ahead: Ahead) -> _ByTask:
+    def _read(self, tasks: Sequence[FileTask], projection: Projection, ahead: Ahead) -> ByTask:
+        return self._reader(ahead).by_task(tasks, projection)
+
+    def _sound(self, tasks: Sequence[FileTask], projection: Projection, ahead: Ahead) -> ByTask:
         """Of the files that can be read as a whole: the rows of one are held until its last is there."""
         waiting = list(tasks)
         alone = False
@@ -467,16 +469,9 @@ class Scan(ArrowStream):
         from inlay.ops.read.top_n import first_rows
 
         def first(of: Sequence[FileTask]) -> Iterable[pa.RecordBatch]:
-            return first_rows(
-                self._objects(),
-                of,
-                replace(projection, fields=None),
-                self._order,
-                limit,
-                evidence=self._evidence,
-                executor=self._ctx.executor,
-                ahead=ahead,
-            )
+            whole = replace(projection, fields=None)
+            reader = self._reader(ahead)
+            return first_rows(reader, of, whole, self._order, limit, self._evidence)
 
         waiting = list(tasks)
         while self._damaged.skips:  # ends: a file fewer each time
@@ -542,8 +537,7 @@ class Scan(ArrowStream):
             if rows is None:
                 judged.append(task)
         ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel)
-        ctx = self._ctx
-        counts = count_rows(self._objects(), judged, self._projection, ctx.executor, ahead=ahead)
+        counts = self._reader(ahead).counts(judged, self._projection)
         total += sum(rows for _, rows in counts)
         return total if self._limit is None else min(total, self._limit)
 

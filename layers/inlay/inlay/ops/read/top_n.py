@@ -23,7 +23,6 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -39,8 +38,7 @@ from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import to_physical, to_scalar
 from inlay.parquet.read.decode import BATCH_ROWS, bounds_within
 from inlay.parquet.read.deleted_rows import normalised
-from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import Ahead, open_files, read_by_task, read_opened, read_tasks
+from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection, subschema, top_columns
 from inlay.parse.grammar import errors_in, resolve
 from inlay.parse.syntax import Name
@@ -119,57 +117,42 @@ def _key(text: str, schema: Schema) -> OrderKey:
 
 
 def first_rows(
-    objects: Objects,
+    reader: Reader,
     tasks: Sequence[FileTask],
     projection: Projection,
     order: Sequence[OrderKey],
     limit: int,
-    *,
     evidence: Evidence,
-    executor: Executor,
-    ahead: Ahead,
 ) -> Iterator[pa.RecordBatch]:
     """The first `limit` rows of `tasks` in `order`, laid out as `projection.result`."""
     columns = top_columns(projection.schema, (key.field_id for key in order))
     looked_at = replace(projection, columns=columns, position=True, file=False, index=True)
     if limit <= PROMISED_ROWS and projection.where is None:
         others = tuple(column for column in projection.columns if column not in columns)
-        best = _promised_rows(
-            objects,
-            tasks,
-            looked_at,
-            replace(looked_at, columns=(*columns, *others)),
-            order,
-            limit,
-            evidence=evidence,
-            executor=executor,
-            ahead=ahead,
-        )
+        everything = replace(looked_at, columns=(*columns, *others))
+        best = _promised_rows(reader, tasks, looked_at, everything, order, limit, evidence)
         if best is not None:
-            yield from _completed(best, objects, tasks, projection, executor, ahead)
+            yield from _completed(best, reader, tasks, projection)
             return
     best = _Best(order, limit, looked_at)
     ordinals = {task.file.key: n for n, task in enumerate(tasks)}
     for wave in _waves(tasks, order[0], limit, evidence):
         # A generator: each task gets the bound of the moment at which it is begun.
         narrowed = (task for n in wave if (task := best.narrowed(tasks[n], evidence)) is not None)
-        for task, batches in read_by_task(objects, narrowed, looked_at, executor, ahead=ahead):
+        for task, batches in reader.by_task(narrowed, looked_at):
             best.add(ordinals[task.file.key], batches)
     if best.rows is not None:
-        yield from _completed(best, objects, tasks, projection, executor, ahead)
+        yield from _completed(best, reader, tasks, projection)
 
 
 def _promised_rows(
-    objects: Objects,
+    reader: Reader,
     tasks: Sequence[FileTask],
     looked_at: Projection,
     everything: Projection,
     order: Sequence[OrderKey],
     limit: int,
-    *,
     evidence: Evidence,
-    executor: Executor,
-    ahead: Ahead,
 ) -> _Best | None:
     """The best rows, by what bounds promise; None where they promise too little, or it did not hold. Of no
     more pages than rows are wanted, `everything` is read at once: mostly each has one of them."""
@@ -193,7 +176,7 @@ def _promised_rows(
     if len(picked) > limit + MORE_FILES:
         return None
     narrowed = [_under(bound.of(n), tasks[n]) for n in picked]
-    files = list(open_files(objects, narrowed, looked_at, executor, ahead=ahead))
+    files = list(reader.opened(narrowed, looked_at))
     of_pages = [
         (stats, rows, n)
         for n, file in zip(picked, files, strict=True)
@@ -210,10 +193,8 @@ def _promised_rows(
     narrowed = [_under(bound.of(n), tasks[n]) for n in picked]
     opened = (replace(file, task=task) for file, task in zip(files, narrowed, strict=True))
     ordinals = {task.file.key: n for n, task in enumerate(tasks)}
-    connections = max(1, ahead.parallel // max(1, len(files)))
-    for task, batches in read_opened(
-        opened, projection, executor, ahead=ahead, connections=connections
-    ):
+    connections = max(1, reader.ahead.parallel // max(1, len(files)))
+    for task, batches in reader.of_opened(opened, projection, connections):
         best.add(ordinals[task.file.key], batches)
     return best if best.rows is not None and best.rows.num_rows == limit else None
 
@@ -371,12 +352,7 @@ _FALSE = to_scalar(False, pa.bool_())
 
 
 def _completed(
-    best: _Best,
-    objects: Objects,
-    tasks: Sequence[FileTask],
-    projection: Projection,
-    executor: Executor,
-    ahead: Ahead,
+    best: _Best, reader: Reader, tasks: Sequence[FileTask], projection: Projection
 ) -> Iterator[pa.RecordBatch]:
     """The rows with all columns of the result."""
     assert best.rows is not None
@@ -405,10 +381,7 @@ def _completed(
             )
             for n, rows_of in of_task.items()
         ]
-        as_read = pa.Table.from_batches(
-            list(read_tasks(objects, picked, remainder, executor, ahead=ahead)),
-            schema=remainder.result,
-        )
+        as_read = pa.Table.from_batches(reader.rows(picked, remainder), schema=remainder.result)
         inverse = pc.sort_indices(order)
         ordered = take_rows(as_read, inverse, at_a_time=BATCH_ROWS)
         read = pa.Table.from_batches(ordered, schema=remainder.result)

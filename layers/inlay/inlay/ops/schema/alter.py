@@ -33,7 +33,6 @@ from inlay.parquet.arrow.types import (
     schema_from_arrow,
     to_physical,
 )
-from inlay.parquet.read.reader import read_file
 from inlay.parquet.read.selection import Projection
 from inlay.plan.change import AlterSchema, Change, Request
 from inlay.plan.scan import FileTask
@@ -117,7 +116,7 @@ def _proven(
         task = FileTask(file=entry, schema=recorded)
         projection = Projection(schema=after, columns=tops)
         try:
-            for _ in read_file(ctx.objects, task, projection, ctx.executor):
+            for _ in ctx.reader.rows([task], projection):
                 pass
         except SchemaMismatch:
             return False

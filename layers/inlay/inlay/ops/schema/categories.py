@@ -41,8 +41,7 @@ from inlay.parquet.arrow.categories import (
     ordered_columns,
     unused,
 )
-from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import open_file, read_tasks
+from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection, subschema
 from inlay.plan.change import Change, SameProperty, SameSchema, SetProperties
 from inlay.plan.pruning.prune import Evidence
@@ -108,14 +107,14 @@ def _begun(data: Any) -> tuple[list[pa.RecordBatch], Any]:
 
 
 def admit_file(
-    ctx: Context, loaded: LoadedTable, objects: Objects, file: DataFile, orders: Mapping[int, int]
+    ctx: Context, loaded: LoadedTable, reader: Reader, file: DataFile, orders: Mapping[int, int]
 ) -> LoadedTable:
     """The table with the orders of a file: those of its dictionaries, whose columns `orders` has by field
-    id. Which entries rows have is not looked at. Raises `SchemaMismatch`, and as `open_file` does."""
+    id. Which entries rows have is not looked at. Raises `SchemaMismatch`, and as `Reader.open` does."""
     from inlay.parquet.surgery.residue import dictionary_entries  # appends read no file
 
     task = FileTask(file=file, schema=loaded.snapshot.schema)
-    opened = open_file(objects, task, Projection(schema=task.schema, columns=()), ctx.executor)
+    opened = reader.open(task)
     fields = {leaf: field_id for field_id, leaf in orders.items()}
     given: dict[int, Given] = {}
     for leaf, values in dictionary_entries(opened, ctx.executor, fields):
@@ -222,7 +221,5 @@ def unused_entries(
         return {i: set(entries) for i, entries in orders.items()}
     evidence = Evidence.of_snapshot(loaded.snapshot)
     plan = plan_scan(state.files(), state.markers(), evidence=evidence)
-    reading = read_tasks(
-        ctx.objects, plan.tasks, Projection(schema=schema, columns=tops), ctx.executor
-    )
+    reading = ctx.reader.rows(plan.tasks, Projection(schema=schema, columns=tops))
     return unused(reading, subschema(schema, tops), orders)

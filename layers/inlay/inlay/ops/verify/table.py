@@ -72,6 +72,7 @@ from inlay.parquet.check import (
     check_vector,
 )
 from inlay.parquet.read.ranges import Objects
+from inlay.parquet.read.reader import Reader
 from inlay.plan.change import SegmentKind
 from inlay.plan.maintain.roots import MAX_NAMES, Listed, Reachable, Tally, expired_before
 from inlay.plan.metadata.state import Contents, State
@@ -443,6 +444,7 @@ class TableCheck:
     def files(self, *, pages: bool) -> None:
         # Never from the context's cache: what counts is what the store has now.
         objects = Objects(self.ctx.store, self.ctx.root)
+        reader = Reader(objects, self.ctx.executor)
         schemas = {s.id: s for s in self.current.schemas}
         entries = [f for f in self.data.values() if f.key not in self.broken]
 
@@ -463,21 +465,19 @@ class TableCheck:
             if check_partition(entry, self.current.specs, self.current.schemas) is not None:
                 continue  # reported already
             spec = specs[entry.spec_id]
-            self._report(
-                entry.key, check_pages(objects, entry, schema, self.ctx.executor, spec=spec)
-            )
+            self._report(entry.key, check_pages(reader, entry, schema, spec=spec))
             if entry.is_foreign and entry.key not in self.broken:
-                for kind, message in check_dictionaries(objects, entry, schema, self.ctx.executor):
+                for kind, message in check_dictionaries(reader, entry, schema):
                     self.findings.add(kind, entry.key, message)
-                self._report(entry.key, self._denied(objects, entry, schema))
-                self._report(entry.key, check_page_index(objects, entry, schema, self.ctx.executor))
+                self._report(entry.key, self._denied(reader, entry, schema))
+                self._report(entry.key, check_page_index(reader, entry, schema))
             self.ctx.progress("pages", done + 1, len(sound))
 
-    def _denied(self, objects: Objects, entry: DataFile, schema: Schema) -> list[Problem]:
+    def _denied(self, reader: Reader, entry: DataFile, schema: Schema) -> list[Problem]:
         """Row groups whose statistics leave out rows, of columns not compared when the file came."""
         columns = tuple(schema.types)
         try:
-            names = denied_rows(objects, entry, schema, schema, columns, self.ctx.executor)
+            names = denied_rows(reader, entry, schema, schema, columns)
         except (UnreadableFile, UnsupportedFile):
             return []  # reported already, or nothing is known of it
         if names is None:

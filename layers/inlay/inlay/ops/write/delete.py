@@ -49,7 +49,6 @@ from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.pieces import distinct_rows
 from inlay.parquet.arrow.types import schema_to_arrow, to_physical
-from inlay.parquet.read.reader import read_positions
 from inlay.plan.change import (
     AddMarkers,
     Change,
@@ -444,9 +443,9 @@ class _RowDelete:
         evidence = Evidence.of_snapshot(snapshot)
         # Other writers' statistics leave no file out.
         tasks = plan_scan(live.values(), markers, predicate, evidence=evidence, by_rows=True).tasks
-        where, executor = filter_of(self.condition), ctx.executor
+        where = filter_of(self.condition)
         positions: dict[str, BitMap64] = {}
-        for task, hit in read_positions(ctx.objects, tasks, snapshot.schema, executor, where=where):
+        for task, hit in ctx.reader.positions(tasks, snapshot.schema, where):
             positions[task.file.key] = hit
         requires: tuple[Requirement, ...] = (SameContent(snapshot.version),)
         if snapshot.settings.text("isolation") == "serializable":

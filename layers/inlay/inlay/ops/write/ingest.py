@@ -109,8 +109,8 @@ from inlay.parquet.read.describe import (
 )
 from inlay.parquet.read.old_times import NEXT_STEP as INT96_NEXT_STEP
 from inlay.parquet.read.old_times import NO_TIMES, Times, as_table, check_times
-from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import open_file, read_file
+from inlay.parquet.read.ranges import Cache, NoCache, Objects
+from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection
 from inlay.parquet.read.unsized import largest_decoded, may_exceed
 from inlay.parquet.surgery.residue import unused_entries
@@ -826,11 +826,11 @@ def _learn_orders(ctx: Context, batch: _Batch) -> None:
             continue
 
         def learn(source: IngestSource, seen: _Seen = seen) -> LoadedTable | Superseded:
-            objects = replace(_outside(ctx, seen), cache=ObjectCache())
+            reader = _outside(ctx, seen, ObjectCache())
             assert seen.tail is not None
-            objects.cache.put(seen.in_place.key, seen.tail, len(seen.tail.tail))
+            reader.objects.cache.put(seen.in_place.key, seen.tail, len(seen.tail.tail))
             try:
-                return admit_file(ctx, batch.loaded, objects, seen.in_place, seen.orders)
+                return admit_file(ctx, batch.loaded, reader, seen.in_place, seen.orders)
             except (SnapshotGone, ObjectGone):
                 raise ObjectGone(f"{source.location.uri} no longer exists") from None
             except SourceChanged:
@@ -1021,14 +1021,14 @@ def _checked(
     # What is cut is read, and written with statistics of its own.
     if seen.entry.rows == 0 or _is_cut(seen, adopt, snapshot):
         return seen
-    objects, whole, schema = _outside(ctx, seen), seen.in_place, snapshot.schema
+    reader, whole, schema = _outside(ctx, seen), seen.in_place, snapshot.schema
     if checks_pages(snapshot):
         read_by = seen.times.read_as(schema)
         task = FileTask(file=whole, schema=read_by, int96=seen.times.unit)
-        check_pages(objects, task, ctx.executor)
+        check_pages(reader, task)
     if not compared:
         return seen
-    names = denied_rows(objects, whole, schema, schema, compared, ctx.executor, footer=seen.tail)
+    names = denied_rows(reader, whole, schema, schema, compared, footer=seen.tail)
     if names is None:
         return seen
     again = replace(seen, recode=True)  # with statistics of this library
@@ -1049,7 +1049,7 @@ def _check_times(ctx: Context, seen: _Seen, adopt: bool, snapshot: Snapshot) -> 
             else "Write the column in the table's unit",
         )
     assert seen.tail is not None
-    check_times(_outside(ctx, seen), seen.in_place, seen.times, seen.tail, ctx.executor)
+    check_times(_outside(ctx, seen), seen.in_place, seen.times, seen.tail)
 
 
 def _policy(snapshot: Snapshot) -> str:
@@ -1066,9 +1066,7 @@ def _has_unused_entries(ctx: Context, seen: _Seen, adopt: bool, snapshot: Snapsh
     policy = _policy(snapshot)
     if policy == "keep" or (policy == "reencode" and adopt):
         return False
-    task = FileTask(file=seen.in_place, schema=snapshot.schema)
-    projection = Projection(schema=snapshot.schema, columns=())
-    opened = open_file(_outside(ctx, seen), task, projection, ctx.executor)
+    opened = _outside(ctx, seen).open(FileTask(file=seen.in_place, schema=snapshot.schema))
     _, column = next(unused_entries(opened, ctx.executor), (0, None))
     if column is not None and policy == "refuse":
         raise UnsupportedFile(
@@ -1078,11 +1076,13 @@ def _has_unused_entries(ctx: Context, seen: _Seen, adopt: bool, snapshot: Snapsh
     return column is not None
 
 
-def _outside(ctx: Context, seen: _Seen) -> Objects:
-    """The store, without the cache: unlike the table's own objects, this one may be overwritten."""
+def _outside(ctx: Context, seen: _Seen, cache: Cache | None = None) -> Reader:
+    """Reads the object from the store, without the table's cache: unlike the table's own objects, this one
+    may be overwritten."""
     source = seen.source
     versions = {} if source.version_id is None else {source.location.uri: source.version_id}
-    return Objects(ctx.store, ctx.root, versions=versions)
+    cache = NoCache() if cache is None else cache
+    return Reader(Objects(ctx.store, ctx.root, cache, versions), ctx.executor)
 
 
 def _is_cut(seen: _Seen, adopt: bool, snapshot: Snapshot) -> bool:
@@ -1121,7 +1121,7 @@ def _split(ctx: Context, loaded: LoadedTable, seen: _Seen) -> Superseded | tuple
     read_by = without_required(seen.times.read_as(schema), seen.folders)
     projection = Projection(schema=read_by, columns=tuple(f.id for f in schema.fields))
     task = FileTask(file=whole, schema=read_by, int96=seen.times.unit)
-    rows = read_file(_outside(ctx, seen), task, projection, ctx.executor)
+    rows = _outside(ctx, seen).rows([task], projection)
     if seen.times:
         rows = as_table(rows, schema_to_arrow(without_required(schema, seen.folders)))
     if seen.folders:

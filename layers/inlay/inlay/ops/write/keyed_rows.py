@@ -29,7 +29,6 @@ from inlay.ops.write.delete import key_field, key_markers, marker_of
 from inlay.parquet.arrow.conform import check_names
 from inlay.parquet.arrow.pieces import distinct_rows
 from inlay.parquet.arrow.types import is_list, plain_type, to_physical
-from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Projection
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import plan_scan
@@ -218,7 +217,7 @@ def read_matching(
         evidence=Evidence.of_snapshot(loaded.snapshot),
     )
     projection = Projection(schema=loaded.snapshot.schema, columns=tuple(columns), file=True)
-    batches = read_tasks(ctx.objects, plan.tasks, projection, ctx.executor)
+    batches = ctx.reader.rows(plan.tasks, projection)
     return loaded, (batch for batch in batches if batch.num_rows)
 
 

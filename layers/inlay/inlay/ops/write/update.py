@@ -34,7 +34,6 @@ from inlay.ops.read.conditions import filter_of
 from inlay.ops.write.delete import by_vectors, marker_of, mode_of, rewritten
 from inlay.parquet.arrow.assignments import assigned
 from inlay.parquet.arrow.declared import Declared
-from inlay.parquet.read.reader import read_tasks
 from inlay.parquet.read.selection import Projection
 from inlay.parse import Assignments
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, ReplaceFiles, Request, RowUpdate
@@ -120,7 +119,7 @@ def _plan_update(
     width = len(schema.fields)
 
     def new_rows() -> Iterator[pa.RecordBatch]:
-        for batch in read_tasks(ctx.objects, plan.tasks, projection, ctx.executor):
+        for batch in ctx.reader.rows(plan.tasks, projection):
             if batch.num_rows == 0:
                 continue
             # By position, not by name: a table may have columns named `_pos` or `_file`.

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,9 +43,12 @@ from inlay.parquet.arrow.types import (
 from inlay.parquet.footer.fields import Physical, Stats
 from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer
 from inlay.parquet.read.data_file import FooterOf
-from inlay.parquet.read.ranges import Objects, RangeFile
+from inlay.parquet.read.ranges import RangeFile
 from inlay.parquet.read.single_column import Pages, check_pages_fit, in_batches
 from inlay.storage.base import ByteRange
+
+if TYPE_CHECKING:
+    from inlay.parquet.read.reader import Reader
 
 BATCH_ROWS = 131_072
 _EPOCH_DAY = 2_440_588  # 1970-01-01 as a Julian day
@@ -254,13 +257,7 @@ def _spark_version(pairs: Mapping[bytes, bytes]) -> list[int]:
 # -- values ---------------------------------------------------------------------------------------
 
 
-def check_times(
-    objects: Objects,
-    entry: DataFile,
-    times: Times,
-    footer: FooterOf,
-    executor: Executor,
-) -> None:
+def check_times(reader: Reader, entry: DataFile, times: Times, footer: FooterOf) -> None:
     """Reads the columns, a row group at a time, of a file whose footer is known. Raises `UnsupportedFile`,
     which names the column (no value: it reaches logs), where one does not fit, or some readers take it for
     another."""
@@ -273,13 +270,13 @@ def check_times(
             f"the times of columns {names} cannot be checked: the footer is too large",
             next_step=NEXT_STEP,
         )
-    source = objects.source(entry.key, entry.size, footer.etag)
+    source = reader.objects.source(entry.key, entry.size, footer.etag)
     for group in decoded.row_groups:
         held = RangeFile(source, entry.size)
         held.add([(entry.size - len(footer.tail), footer.tail)])
         chunks = {n: group.column(n) for n in columns}
         places = {n: ByteRange(c.start, c.end) for n, c in chunks.items() if c.start < c.end}
-        held.prefetch(places.values(), executor)
+        held.prefetch(places.values(), reader.executor)
         for n, place in places.items():
             field, name = columns[n]
             leaf = decoded.leaves[n]

@@ -25,6 +25,8 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TypeVar
 
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -61,89 +63,122 @@ class Ahead:
 
 
 AHEAD = Ahead()
+T = TypeVar("T")
+ByTask = Iterator[tuple[FileTask, list[pa.RecordBatch]]]
 
 
-def read_file(
-    objects: Objects,
-    task: FileTask,
-    projection: Projection,
-    executor: Executor,
-    *,
-    ahead: Ahead = AHEAD,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of one task, in batches of at most `BATCH_ROWS`."""
-    return read_tasks(objects, [task], projection, executor, ahead=ahead)
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads files of a table: its objects, who runs requests and decoding, and how far ahead it reads."""
 
+    objects: Objects
+    executor: Executor
+    ahead: Ahead = AHEAD
 
-def read_tasks(
-    objects: Objects,
-    tasks: Iterable[FileTask],
-    projection: Projection,
-    executor: Executor,
-    *,
-    ahead: Ahead = AHEAD,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of many tasks, in the order of tasks and rows, no batch spanning two files."""
-    for _, batches in read_by_task(objects, tasks, projection, executor, ahead=ahead):
-        yield from batches
+    def rows(self, tasks: Iterable[FileTask], projection: Projection) -> Iterator[pa.RecordBatch]:
+        """The rows of tasks, in the order of tasks and rows, in batches of at most `BATCH_ROWS`, no batch
+        spanning two files."""
+        for _, batches in self.by_task(tasks, projection):
+            yield from batches
 
+    def by_task(self, tasks: Iterable[FileTask], projection: Projection) -> ByTask:
+        """The same with the task that batches are of, those of one unit together. Tasks are taken from the
+        iterable as reading gets to them."""
+        connections = self.ahead.parallel
+        if isinstance(tasks, Sequence):
+            projection = narrowed(projection, tasks)
+            connections = max(1, connections // max(1, len(tasks)))
+        return self.of_opened(self.opened(tasks, projection), projection, connections)
 
-def read_positions(
-    objects: Objects,
-    tasks: Iterable[FileTask],
-    schema: Schema,
-    executor: Executor,
-    *,
-    where: RowFilter | None = None,
-    ahead: Ahead = AHEAD,
-) -> Iterator[tuple[FileTask, BitMap64]]:
-    """For each task with any, the positions in its file of the live rows that its predicate and `where`
-    select."""
-    projection = Projection(schema=schema, columns=(), where=where, position=True)
-    current: FileTask | None = None
-    positions = BitMap64()
-    for task, batches in read_by_task(objects, tasks, projection, executor, ahead=ahead):
-        if task is not current:
-            if current is not None and positions:
-                yield current, positions
-            current, positions = task, BitMap64()
-        for batch in batches:
-            positions |= positions_bitmap(batch.column(0))
-    if current is not None and positions:
-        yield current, positions
+    def positions(
+        self, tasks: Iterable[FileTask], schema: Schema, where: RowFilter | None = None
+    ) -> Iterator[tuple[FileTask, BitMap64]]:
+        """For each task with any, the positions in its file of the live rows that its predicate and `where`
+        select."""
+        projection = Projection(schema=schema, columns=(), where=where, position=True)
+        for _, parts in groupby(self.by_task(tasks, projection), key=lambda part: id(part[0])):
+            positions = BitMap64()
+            for task, batches in parts:  # noqa: B007 - it is the same in all parts
+                for batch in batches:
+                    positions |= positions_bitmap(batch.column(0))
+            if positions:
+                yield task, positions
 
+    def counts(
+        self, tasks: Iterable[FileTask], projection: Projection
+    ) -> Iterator[tuple[FileTask, int]]:
+        """For each task how many rows it has to give, by reading only what judges them. Counts of tasks by
+        predicates and markers, which never change, are remembered in the cache of `objects`."""
+        cache = self.objects.cache
+        projection = replace(
+            projection, columns=(), fields=None, position=False, file=False, limit=None
+        )
+        unknown: dict[str, FileTask] = {}
+        for task in tasks:
+            name = _count_name(task, projection)
+            known = cache.get(name) if projection.where is None else None
+            if known is None:
+                unknown[name] = task
+            else:
+                yield task, known
+        counts = dict.fromkeys(unknown, 0)
+        names = {id(task): name for name, task in unknown.items()}
+        for task, batches in self.by_task(list(unknown.values()), projection):
+            counts[names[id(task)]] += sum(batch.num_rows for batch in batches)
+        for name, rows in counts.items():
+            if projection.where is None:
+                cache.put(name, rows, _COUNT_BYTES)
+            yield unknown[name], rows
 
-def count_rows(
-    objects: Objects,
-    tasks: Iterable[FileTask],
-    projection: Projection,
-    executor: Executor,
-    *,
-    ahead: Ahead = AHEAD,
-) -> Iterator[tuple[FileTask, int]]:
-    """For each task how many rows it has to give, by reading only what judges them. Counts of tasks by
-    predicates and markers, which never change, are remembered in the cache of `objects`."""
-    projection = replace(
-        projection, columns=(), fields=None, position=False, file=False, limit=None
-    )
-    unknown: dict[str, FileTask] = {}
-    for task in tasks:
-        name = _count_name(task, projection)
-        known = objects.cache.get(name) if projection.where is None else None
-        if known is None:
-            unknown[name] = task
-        else:
-            yield task, known
-    counts = dict.fromkeys(unknown, 0)
-    names = {id(task): name for name, task in unknown.items()}
-    for task, batches in read_by_task(
-        objects, list(unknown.values()), projection, executor, ahead=ahead
-    ):
-        counts[names[id(task)]] += sum(batch.num_rows for batch in batches)
-    for name, rows in counts.items():
-        if projection.where is None:
-            objects.cache.put(name, rows, _COUNT_BYTES)
-        yield unknown[name], rows
+    def open(self, task: FileTask, projection: Projection | None = None) -> OpenFile:
+        """The footer and the deletes of one file, by default for none of its columns: one round trip."""
+        projection = projection or Projection(schema=task.schema, columns=())
+        return run(data_file.open_file(self.objects, task, projection), self.executor)
+
+    def opened(self, tasks: Iterable[FileTask], projection: Projection) -> Iterator[OpenFile]:
+        """The tasks' files in order, their footers and deletes fetched ahead; those come whole of which
+        everything is wanted. Reading has the rest of the budget."""
+        whole = min(self.ahead.unit_bytes, self._opening_bytes)
+
+        def units() -> Iterator[Unit[OpenFile]]:
+            for task in tasks:
+                cost = data_file.first_bytes(task, projection, whole)
+                opening = data_file.open_file(self.objects, task, projection, whole_bytes=whole)
+                yield Unit(cost, opening)
+
+        return self._run(units(), self._opening_bytes)
+
+    def of_opened(
+        self, files: Iterator[OpenFile], projection: Projection, connections: int
+    ) -> ByTask:
+        """The rows of files, by task; each may use so many `connections`. Closes the generator `files`."""
+        budget = self.ahead.budget_bytes
+
+        def units() -> Iterator[Unit[tuple[FileTask, list[pa.RecordBatch]]]]:
+            for file in files:
+                for piece in in_units(
+                    file, projection, unit_bytes=self.ahead.unit_bytes, budget_bytes=budget
+                ):
+                    yield reading_of(file, piece, projection, connections)
+
+        reading = self._run(units(), budget - self._opening_bytes)
+        try:
+            yield from reading
+        finally:
+            # Outer first: it stops asking the inner one for more.
+            reading.close()  # type: ignore[attr-defined]
+            files.close()  # type: ignore[attr-defined]
+
+    @property
+    def _opening_bytes(self) -> int:
+        """Of the budget. Files that come whole are held before they are read: both stay within it."""
+        return self.ahead.budget_bytes // UNITS_IN_BUDGET
+
+    def _run(self, units: Iterable[Unit[T]], budget_bytes: int) -> Iterator[T]:
+        parallel, first = self.ahead.parallel, self.ahead.first
+        return run_ahead(
+            units, self.executor, budget_bytes=budget_bytes, parallel=parallel, first=first
+        )
 
 
 def _count_name(task: FileTask, projection: Projection) -> str:
@@ -158,89 +193,3 @@ def _count_name(task: FileTask, projection: Projection) -> str:
 
 def _named(marker: Marker) -> tuple[object, ...]:
     return (marker.id, marker.body) if marker.is_positional else (marker.id,)
-
-
-def open_file(
-    objects: Objects, task: FileTask, projection: Projection, executor: Executor
-) -> OpenFile:
-    """The footer and the deletes of one file: one round trip."""
-    return run(data_file.open_file(objects, task, projection), executor)
-
-
-def read_by_task(
-    objects: Objects,
-    tasks: Iterable[FileTask],
-    projection: Projection,
-    executor: Executor,
-    *,
-    ahead: Ahead = AHEAD,
-) -> Iterator[tuple[FileTask, list[pa.RecordBatch]]]:
-    """The same with the task that batches are of, those of one unit together. Tasks are taken from the
-    iterable as reading gets to them."""
-    connections = ahead.parallel
-    if isinstance(tasks, Sequence):
-        projection = narrowed(projection, tasks)
-        connections = max(1, connections // max(1, len(tasks)))
-    opening = open_files(objects, tasks, projection, executor, ahead=ahead)
-    return read_opened(opening, projection, executor, ahead=ahead, connections=connections)
-
-
-def _opening_bytes(ahead: Ahead) -> int:
-    """Of the budget. Files that come whole are held before they are read: both stay within it."""
-    return ahead.budget_bytes // UNITS_IN_BUDGET
-
-
-def open_files(
-    objects: Objects,
-    tasks: Iterable[FileTask],
-    projection: Projection,
-    executor: Executor,
-    *,
-    ahead: Ahead = AHEAD,
-) -> Iterator[OpenFile]:
-    """The tasks' files in order, their footers and deletes fetched ahead; those come whole of which
-    everything is wanted. Reading has the rest of the budget."""
-    share = _opening_bytes(ahead)
-    whole = min(ahead.unit_bytes, share)
-
-    def units() -> Iterator[Unit[OpenFile]]:
-        for task in tasks:
-            cost = data_file.first_bytes(task, projection, whole)
-            yield Unit(cost, data_file.open_file(objects, task, projection, whole_bytes=whole))
-
-    return run_ahead(
-        units(), executor, budget_bytes=share, parallel=ahead.parallel, first=ahead.first
-    )
-
-
-def read_opened(
-    files: Iterator[OpenFile],
-    projection: Projection,
-    executor: Executor,
-    *,
-    ahead: Ahead = AHEAD,
-    connections: int,
-) -> Iterator[tuple[FileTask, list[pa.RecordBatch]]]:
-    """The rows of files, by task; each may use so many `connections`. Closes the generator `files`."""
-
-    def units() -> Iterator[Unit[tuple[FileTask, list[pa.RecordBatch]]]]:
-        for file in files:
-            pieces = in_units(
-                file, projection, unit_bytes=ahead.unit_bytes, budget_bytes=ahead.budget_bytes
-            )
-            for piece in pieces:
-                yield reading_of(file, piece, projection, connections)
-
-    reading = run_ahead(
-        units(),
-        executor,
-        budget_bytes=ahead.budget_bytes - _opening_bytes(ahead),
-        parallel=ahead.parallel,
-        first=ahead.first,
-    )
-    try:
-        yield from reading
-    finally:
-        # Outer first: it stops asking the inner one for more.
-        reading.close()  # type: ignore[attr-defined]
-        files.close()  # type: ignore[attr-defined]
