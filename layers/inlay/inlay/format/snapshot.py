@@ -248,6 +248,17 @@ class Totals:
     bytes: int = 0
     markers: int = 0
 
+    def __add__(self, added: Totals) -> Totals:
+        return Totals(
+            self.files + added.files,
+            self.rows + added.rows,
+            self.bytes + added.bytes,
+            self.markers + added.markers,
+        )
+
+    def __neg__(self) -> Totals:
+        return Totals(-self.files, -self.rows, -self.bytes, -self.markers)
+
 
 UNPARTITIONED = PartitionSpec(0)
 

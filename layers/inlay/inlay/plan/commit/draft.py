@@ -91,22 +91,6 @@ from inlay.plan.schema_evolution import field_at
 E = TypeVar("E", bound=DataFile | Marker)
 
 
-@dataclasses.dataclass(slots=True)
-class _Dropped:
-    """The files that leave the table; of whole segments there are only the sums."""
-
-    entries: list[DataFile] = dataclasses.field(default_factory=list)
-    files: int = 0
-    rows: int = 0
-    bytes: int = 0
-
-    def add(self, entries: Sequence[DataFile]) -> None:
-        self.entries += entries
-        self.files += len(entries)
-        self.rows += sum(entry.rows for entry in entries)
-        self.bytes += sum(entry.size for entry in entries)
-
-
 class Draft:
     """Builds the snapshot that a valid change makes of its base."""
 
@@ -128,8 +112,9 @@ class Draft:
         self.commit_id = commit_id
         self.salt = next_salt(state.snapshot, change, salt)
         self.restamped = self._may_stay()
-        self.dropped = _Dropped()
-        self.dropped_markers = 0
+        # What leaves the table: files and markers; of whole segments there are only the sums.
+        self.dropped = Totals()
+        self.dropped_keys: set[str] = set()
         # By erasure that is opened: files and rows that its marker drops by metadata alone.
         self.emptied: dict[str, tuple[int, int]] = {}
 
@@ -152,7 +137,7 @@ class Draft:
             added
             or new_markers
             or self.dropped.files
-            or self.dropped_markers
+            or self.dropped.markers
             or change.request
             or change.events
             or any(map(always_commits, change.updates))
@@ -169,7 +154,7 @@ class Draft:
             markers=Tier(markers.segments, _stamped((*markers.inline, *new_markers), version)),
             ledger=self._ledger(),
             erasures=self._counted(),
-            totals=self._totals(added, new_markers),
+            totals=base.totals + count_totals(added, new_markers) + -self.dropped,
         )
         for update in change.updates:
             snapshot = self._updated(snapshot, update)
@@ -188,16 +173,7 @@ class Draft:
             removed_rows=self._deleted_rows(new_markers),
             added_bytes=sum(f.size for f in added),
             added_markers=len(new_markers),
-            removed_markers=self.dropped_markers,
-        )
-
-    def _totals(self, added: Sequence[DataFile], new_markers: Sequence[Marker]) -> Totals:
-        totals, dropped = self.base.totals, self.dropped
-        return Totals(
-            files=totals.files + len(added) - dropped.files,
-            rows=totals.rows + sum(f.rows for f in added) - dropped.rows,
-            bytes=totals.bytes + sum(f.size for f in added) - dropped.bytes,
-            markers=totals.markers + len(new_markers) - self.dropped_markers,
+            removed_markers=self.dropped.markers,
         )
 
     def _follow(self, snapshot: Snapshot) -> Snapshot:
@@ -221,8 +197,15 @@ class Draft:
         if not gone:
             return tier
         kept, removed = self._parted(tier, self.state.contents.files, lambda f: f.key in gone)
-        self.dropped.add(removed)
+        self._drop(removed)
         return kept
+
+    def _drop(self, files: Sequence[DataFile]) -> Totals:
+        """Counts files that leave the table; their sums."""
+        sums = count_totals(files, ())
+        self.dropped += sums
+        self.dropped_keys.update(f.key for f in files)
+        return sums
 
     def _parted(
         self,
@@ -281,7 +264,6 @@ class Draft:
             predicate = marker_predicate(marker, self.base.schema)
             if marker.file is not None or predicate is None:
                 continue
-            before = self.dropped.files, self.dropped.rows
             if marker.erasure is None:  # an erasure counts what it removes
                 kept = (s for s in tier.segments if not self._drops_whole(s, predicate))
                 tier = Tier(tuple(kept), tier.inline)
@@ -291,10 +273,9 @@ class Draft:
                 partial(self._is_emptied, predicate),
                 partial(reference_may_hit, marker, evidence=self.evidence),
             )
-            self.dropped.add(covered)
+            emptied = self._drop(covered)
             if marker.erasure is not None:
-                files, rows = self.dropped.files - before[0], self.dropped.rows - before[1]
-                self.emptied[marker.erasure] = files, rows
+                self.emptied[marker.erasure] = emptied.files, emptied.rows
         return tier
 
     def _drops_whole(self, segment: Segment, predicate: Predicate) -> bool:
@@ -303,9 +284,7 @@ class Draft:
         is_whole = segment.live == segment.count
         if known or not is_whole or not all_match(predicate, trusted_under(segment), segment.rows):
             return False
-        self.dropped.files += segment.count
-        self.dropped.rows += segment.rows
-        self.dropped.bytes += segment.bytes
+        self.dropped += Totals(segment.count, segment.rows, segment.bytes)
         return True
 
     def _is_emptied(self, predicate: Predicate, entry: DataFile) -> bool:
@@ -359,7 +338,7 @@ class Draft:
         erasure. `files` are the other files, beside `outputs`; a file that is its own output (a restamp)
         was not removed."""
         files = Tier(files.segments, (*files.inline, *outputs))
-        removed = {f.key for f in self.dropped.entries} - {f.key for f in outputs}
+        removed = self.dropped_keys - {f.key for f in outputs}
         # A restamped file keeps its key and loses the markers that were found not to hit it.
         applied = {i for u in self.units for i in u.applied}
         to_drop = self.change.dropped
@@ -378,7 +357,7 @@ class Draft:
 
         # Readers ignore markers of missing files that are not loaded; compaction drops them.
         kept, gone = self._parted(tier, self.state.contents.markers, goes)
-        self.dropped_markers += len(gone)
+        self.dropped += Totals(markers=len(gone))
         return kept
 
     def _ledger(self) -> Ledger:
