@@ -378,7 +378,9 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     types = Types(snapshot.schemas)
     apart = snapshot.separate_schemas
     body: dict[str, Any] = {
-        **_content_to_json(snapshot, types),
+        **_content_to_json(snapshot),
+        "files": _tier_to_json(snapshot.files, partial(file_to_json, types=types), types),
+        "markers": _tier_to_json(snapshot.markers, partial(marker_to_json, types=types), types),
         "table": snapshot.table_id,
         "commit": _commit_to_json(snapshot.commit),
         "schemas": [schema_to_json(s) for s in snapshot.schemas if s.id not in apart],
@@ -495,7 +497,11 @@ def _snapshot_from_json(
 
 def encode_head(content: Content, types: Types) -> bytes:
     """The content of a ref, encoded as the immutable object that its head refers to."""
-    body = _content_to_json(content, types)
+    body = {
+        **_content_to_json(content),
+        "files": _tier_to_json(content.files, partial(file_to_json, types=types), types),
+        "markers": _tier_to_json(content.markers, partial(marker_to_json, types=types), types),
+    }
     return encode_frame("head", {name: body[name] for name in _SNAPSHOT if name in body})
 
 
@@ -504,7 +510,8 @@ def decode_head(data: bytes, *, key: str, types: Types) -> Content:
     return guarded(key, lambda: _content_from_json(body, types, {}))
 
 
-def _content_to_json(content: Content, types: Types) -> dict[str, Any]:
+def _content_to_json(content: Content) -> dict[str, Any]:
+    """But for its tiers."""
     totals = content.totals
     return {
         "version": content.version,
@@ -513,8 +520,6 @@ def _content_to_json(content: Content, types: Types) -> dict[str, Any]:
         "primary_key": list(content.primary_key),
         "sort_by": list(content.sort_by),
         "stats_columns": list(content.stats_columns),
-        "files": _tier_to_json(content.files, partial(file_to_json, types=types), types),
-        "markers": _tier_to_json(content.markers, partial(marker_to_json, types=types), types),
         "totals": [totals.files, totals.rows, totals.bytes, totals.markers],
         "changed": content.changed,
         "replaced": content.replaced,

@@ -180,16 +180,7 @@ def create(
     if isinstance(schema, os.PathLike):
         schema = _new_rows(os.fspath(schema))
     elif isinstance(schema, str):
-        from inlay.ops.schema.columns_text import parse_schema
-
-        if len(schema.split()) == 1:
-            raise InvalidRequest(
-                f"{schema[:80]!r} is no list of columns",
-                next_step='Write it as "id bigint not null, name string"; a file is given as a '
-                "pathlib.Path",
-                table=ctx.uri,
-            )
-        schema = parse_schema(schema)
+        schema = _columns_of(schema, ctx.uri)
     if exist_ok and not isinstance(schema, pa.Schema):
         raise InvalidRequest(
             "exist_ok opens a table as it is: rows would be in it or not",
@@ -225,6 +216,19 @@ def create(
             ) from None
         return table
     return Table(ctx, loaded)
+
+
+def _columns_of(text: str, uri: str) -> pa.Schema:
+    """The columns that a text names. Raises `InvalidRequest`."""
+    from inlay.ops.schema.columns_text import parse_schema
+
+    if len(text.split()) == 1:
+        raise InvalidRequest(
+            f"{text[:80]!r} is no list of columns",
+            next_step='Write it as "id bigint not null, name string"; a file is given as a pathlib.Path',
+            table=uri,
+        )
+    return parse_schema(text)
 
 
 def _new_rows(path: str) -> pa.RecordBatchReader:

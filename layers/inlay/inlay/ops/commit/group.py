@@ -89,7 +89,13 @@ def commit_together(ctx: Context, change: Change, *, base: LoadedTable) -> Commi
         with queue.turn(_Member(ctx, change, base), fits=_fits) as turn:
             if turn.items:
                 newest = _newest([m.base for m in turn.items], turn.kept, ctx.branch)
-                turn.answers = _answers(ctx, [m.change for m in turn.items], newest)
+                try:
+                    if len(turn.items) == 1:
+                        turn.answers = [commit(ctx, change, base=newest)]
+                    else:
+                        turn.answers = commit_all(ctx, [m.change for m in turn.items], base=newest)
+                except InlayError as error:
+                    turn.answers = [error, *(copy.copy(error) for _ in turn.items[1:])]
                 ends = [a.loaded for a in turn.answers if not isinstance(a, InlayError)]
                 ends = [loaded for loaded in ends if loaded.etag]
                 newest_end = max(ends, key=lambda loaded: loaded.snapshot.version, default=None)
@@ -102,16 +108,6 @@ def commit_together(ctx: Context, change: Change, *, base: LoadedTable) -> Commi
     if isinstance(answer, InlayError):
         raise answer
     return answer
-
-
-def _answers(ctx: Context, changes: Sequence[Change], base: LoadedTable) -> Sequence[Answer]:
-    """The answer to each change of a turn. An error is that of all."""
-    try:
-        if len(changes) == 1:
-            return [commit(ctx, changes[0], base=base)]
-        return commit_all(ctx, changes, base=base)
-    except InlayError as error:
-        return [error, *(copy.copy(error) for _ in changes[1:])]
 
 
 def with_archive_begun(ctx: Context, base: LoadedTable) -> LoadedTable:

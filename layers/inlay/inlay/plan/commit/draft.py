@@ -6,7 +6,7 @@ Promise: the draft differs from its base by the change and nothing else; counts 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
@@ -318,15 +318,16 @@ class Draft:
         """Whether a file, as it is after the change, is one, or a reference to what is not loaded may have
         one."""
 
-        def any_is_one(entries: Iterable[DataFile]) -> bool:
-            return any(is_one(self.restamped.get(f.key, f)) for f in entries)
+        def as_they_are(entries: Iterable[DataFile]) -> Iterator[DataFile]:
+            return (self.restamped.get(f.key, f) for f in entries)
 
-        if any_is_one(files.inline):
+        if any(map(is_one, as_they_are(files.inline))):
             return True
         loaded = self.state.contents.files
         opened = open_tree(files.segments, self.state.contents.nodes)
         return any(map(may_have, opened.closed)) or any(
-            leaf.id not in loaded or any_is_one(f for _, f in live_entries(leaf, loaded[leaf.id]))
+            leaf.id not in loaded
+            or any(map(is_one, as_they_are(f for _, f in live_entries(leaf, loaded[leaf.id]))))
             for leaf in opened.leaves
             if may_have(leaf)
         )
