@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlay.ops.context import InlineExecutor
-from inlay.parquet.read.ranges import GROW, Steps, Unit, run, run_ahead
+from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.read.ranges import GROW, SMALL_OBJECT_BYTES, Steps, Unit, run, run_ahead
 
 
 class ByHand(Executor):
@@ -34,6 +37,30 @@ class ByHand(Executor):
                 future.set_result(job())
             except Exception as error:
                 future.set_exception(error)
+
+
+class Counting(InlineExecutor):
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs = 0
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.jobs += 1
+        return super().submit(fn, *args, **kwargs)
+
+
+@pytest.mark.parametrize(("rows", "jobs"), [(100, 1), (60_000, 2)])
+def test_a_small_file_is_fetched_by_a_thread_and_decoded_by_the_caller(
+    lake: Any, rows: int, jobs: int
+) -> None:
+    """A large one is decoded by a thread, too: several are, side by side."""
+    lake.executor = Counting()
+    data = pa.table({"id": pa.array(np.random.default_rng(1).integers(0, 2**60, rows))})
+    files = lake.write(data)
+    assert (files[0].size <= SMALL_OBJECT_BYTES) is (jobs == 1)
+    lake.executor.jobs = 0
+    assert lake.read(files, schema_from_arrow(data.schema)).equals(data)
+    assert lake.executor.jobs == jobs
 
 
 def unit(n: int, rounds: int, cost: int = 1, fail: bool = False) -> Unit[int]:

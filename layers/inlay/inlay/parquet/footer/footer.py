@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.parquet.core import ParquetReader
 
 from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.parquet.footer.fields import (
@@ -474,7 +475,7 @@ def parse_metadata(tail: bytes, *, file_size: int, foreign: bool = True) -> pq.F
     column's, or whose histograms of levels have another length than the column has levels. `check_chunks`
     refuses these when a file is added to the table.
     """
-    metadata = pq.read_metadata(pa.BufferReader(tail))
+    metadata = _opened(tail)
     if not foreign:
         return metadata  # decoding the footer here, too, would be half the cost of reading a small file
     is_unreadable = _is_unreadable(metadata)
@@ -493,7 +494,14 @@ def parse_metadata(tail: bytes, *, file_size: int, foreign: bool = True) -> pq.F
         kept = [pair for pair in pairs if pair.get(KeyValue.KEY) != ARROW_SCHEMA]
         footer.tree[File.KEY_VALUES] = Items(STRUCT, kept)
     thrift = encode_struct(footer.tree)
-    return pq.read_metadata(pa.BufferReader(thrift + trailer(len(thrift))))
+    return _opened(thrift + trailer(len(thrift)))
+
+
+def _opened(tail: bytes) -> pq.FileMetaData:
+    """As `pyarrow.parquet.read_metadata`, which makes a `ParquetFile` with the paths of all columns."""
+    reader: Any = ParquetReader()
+    reader.open(pa.BufferReader(tail))
+    return reader.metadata
 
 
 def _is_unreadable(metadata: pq.FileMetaData) -> bool:

@@ -8,7 +8,7 @@ that hold them. Rows come out in file order as columns of the snapshot's schema.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -26,7 +26,7 @@ from inlay.parquet.arrow.types import schema_to_arrow, to_array, to_scalar
 from inlay.parquet.footer.footer import Footer
 from inlay.parquet.footer.pages import number_of_pages
 from inlay.parquet.read.data_file import Group, OpenFile, Piece, chunk_range, reading
-from inlay.parquet.read.ranges import GROW, RangeFile, Steps, Unit
+from inlay.parquet.read.ranges import GROW, SMALL_OBJECT_BYTES, RangeFile, Steps, Unit
 from inlay.parquet.read.selection import (
     Block,
     ColumnPages,
@@ -90,9 +90,13 @@ class Survivors:
     looked_at: dict[int, pa.ChunkedArray]
 
 
+# Gives the rows to who takes them: those of a small file are only decoded then.
+Rows = Callable[[], list[pa.RecordBatch]]
+
+
 def reading_of(
     file: OpenFile, piece: Piece, projection: Projection, connections: int
-) -> Unit[tuple[FileTask, list[pa.RecordBatch]]]:
+) -> Unit[tuple[FileTask, Rows]]:
     """The selected rows of adjacent groups of one file, over that many connections. Where the page index
     has come with the footer, what they take is what their pages do."""
     reader = _GroupReader(file, projection, connections)
@@ -106,9 +110,7 @@ def reading_of(
     return Unit(stored, _read_groups(reader, groups), decoded)
 
 
-def _read_groups(
-    reader: _GroupReader, groups: Sequence[Group]
-) -> Steps[tuple[FileTask, list[pa.RecordBatch]]]:
+def _read_groups(reader: _GroupReader, groups: Sequence[Group]) -> Steps[tuple[FileTask, Rows]]:
     file = reader.file
     if reader.projection.limit is not None or any(group.is_picked for group in groups):
         blocks = reader.bloom_ranges(groups)
@@ -122,12 +124,15 @@ def _read_groups(
     # Where groups are judged first, the rest is decoded by itself, unless it is there: then it is little.
     if file.body is not None or not any(group.fields for group in groups):
         yield GROW
+    if file.body is not None and len(file.body) <= SMALL_OBJECT_BYTES:
+        # It takes less to decode than to hand to another thread and back.
+        return file.task, partial(reader.read_whole, groups)
     [(survivors, rest, batches)] = yield [partial(reader.read, groups)]
     if rest:
         reader.held.add((yield reader.held.jobs(rest)))
         yield GROW
         [batches] = yield [partial(reader.assemble, survivors)]
-    return file.task, batches
+    return file.task, lambda: batches
 
 
 def bounds_within(
@@ -415,6 +420,12 @@ class _GroupReader:
         if self.held.missing(rest):
             return survivors, rest, []
         return survivors, [], self.assemble(survivors)
+
+    def read_whole(self, groups: Sequence[Group]) -> list[pa.RecordBatch]:
+        """The rows of a file that came whole."""
+        _, missing, batches = self.read(groups)
+        assert not missing, "of a file that is there, nothing is fetched"
+        return batches
 
     def _judge(self, group: Group) -> Survivors:
         among = self._among.get(group.ordinal)

@@ -36,7 +36,7 @@ from inlay.format.schema import Schema
 from inlay.parquet.arrow.types import positions_bitmap
 from inlay.parquet.read import data_file
 from inlay.parquet.read.data_file import UNITS_IN_BUDGET, OpenFile, in_units
-from inlay.parquet.read.decode import reading_of
+from inlay.parquet.read.decode import Rows, reading_of
 from inlay.parquet.read.ranges import Objects, Unit, run, run_ahead
 from inlay.parquet.read.selection import Projection, RowFilter, narrowed
 from inlay.plan.scan import FileTask
@@ -154,7 +154,7 @@ class Reader:
         """The rows of files, by task; each may use so many `connections`. Closes the generator `files`."""
         budget = self.ahead.budget_bytes
 
-        def units() -> Iterator[Unit[tuple[FileTask, list[pa.RecordBatch]]]]:
+        def units() -> Iterator[Unit[tuple[FileTask, Rows]]]:
             for file in files:
                 for piece in in_units(
                     file, projection, unit_bytes=self.ahead.unit_bytes, budget_bytes=budget
@@ -163,7 +163,8 @@ class Reader:
 
         reading = self._run(units(), budget - self._opening_bytes)
         try:
-            yield from reading
+            for task, rows in reading:
+                yield task, rows()
         finally:
             # Outer first: it stops asking the inner one for more.
             reading.close()  # type: ignore[attr-defined]
