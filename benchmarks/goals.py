@@ -169,7 +169,9 @@ GOALS = (
         "≤ 60 requests, ≤ 15 MB, ≤ .25 s wall",
         """a row of 16 columns is in 16 places of a file, and these ten are in ten files: 268 places, with
 dictionaries. Joined over the smallest gaps, whatever file they are in, 96 requests take 14.3 MB, 60 take
-25.7, 40 take 35 ([what joining costs](#how-far-apart-ranges-may-be)).""",
+25.7, 40 take 35 ([what joining costs](#how-far-apart-ranges-may-be)). In row groups of 4 MiB they are 42
+requests, 11 MB and .18 s, and two columns of all rows 181 requests instead of 61, in .45 s instead of .25:
+a table may say so ([how large row groups are](#how-large-row-groups-are)).""",
         requests=60,
         mb=15,
         wall_s=0.25,
@@ -178,7 +180,8 @@ dictionaries. Joined over the smallest gaps, whatever file they are in, 96 reque
         *("queries", "scattered .02 %", ".02 % of rows, in all groups, all columns"),
         "≤ .6 s CPU, ≤ .4 s wall",
         """of the pages two in three have such a row, so all is fetched, and decoded by Arrow, which cannot
-skip values within a page ([Arrow's decoder alone](#arrows-decoder-alone)).""",
+skip values within a page: it takes two thirds of the time alone ([Arrow's
+decoder](#arrows-decoder-alone)), four times what Polars' own takes, which skips.""",
         cpu_s=0.6,
         wall_s=0.4,
     ),
@@ -193,12 +196,17 @@ each time: nothing of them is kept.""",
     asked(
         *("shapes", "point by key, fresh process", "point by key, a fresh process"),
         "≤ .25 s wall",
-        "Arrow's import, with numpy's, is most of it ([a fresh process](#a-fresh-process)).",
+        """three requests one after the other by urllib3 and the import of Arrow, which brings numpy, take
+longer than that without a line of this library ([a fresh process](#a-fresh-process)). Making its
+dataclasses, which Python compiles one method at a time, is another .05 s.""",
         wall_s=0.25,
     ),
     asked(
         *("shapes", "60,000 rows a file", "point by key, 60,000 rows × 16 columns a file"),
         "3 waves, ≤ 18 requests, ≤ .3 MB",
+        """23 KB of it lie between two ranges that are one request. As two they would be 17 requests,
+.285 MB and take as long ([how near](#how-far-apart-ranges-may-be)), but by that rule a row of files half
+as long would be 12 requests instead of 8, for which S3 charges.""",
         depth=3,
         requests=18,
         mb=0.3,
@@ -229,7 +237,8 @@ each time: nothing of them is kept.""",
         "≤ 25 requests, ≤ 4 waves, ≤ .6 s",
         """the pointer, the keys, the end of each file and its two key columns, 1.1 MB apart in it: as one
 range they would be 42 requests and 26 MB. Fewer would need the key beside the footer, or to know whether a
-key is in a file without looking; keys are not enforced.""",
+key is in a file without looking; keys are not enforced. Lance has looked when it deletes (145 requests,
+16 MB up and down, where a list of keys is 4 and .1), and counts by 2; delta-rs likewise.""",
         requests=25,
         depth=4,
         wall_s=0.6,
@@ -239,6 +248,9 @@ key is in a file without looking; keys are not enforced.""",
         "≤ .7 ms of CPU a file",
         lambda f: {n: cell(c) for n, c in f.of("shapes", "files of a row, scanned").items()},
         tiny_is_cheap,
+        """a request takes .5 and Arrow's reader .1 by themselves ([files of one row](#files-of-one-row)).
+The rest is what each file is asked in Python: its entry, footer, columns and row groups, and switches
+between threads.""",
     ),
     asked(
         *("planning", "files: all", "plan of all of 100,000 files"),
@@ -250,6 +262,8 @@ key is in a file without looking; keys are not enforced.""",
         "≤ 3 × pyarrow's write",
         wide_cells,
         wide_is_near,
+        """all but the rewrite, which reads every column, decides and writes them again: pyarrow's scan of
+its file and its write are half of that ([other shapes](#other-shapes)).""",
     ),
     asked(
         *("shapes", "delete of one key in 60", "delete of 100,000 scattered keys"),

@@ -55,10 +55,16 @@ connections, the nearest are joined over gaps up to that. By S3's price fewer re
 still, up to 24 ms of a function of 1 GB for a GET; where bytes leave the region a GET costs as much as 4
 KB. Measured at three latencies and 90 MB/s of each connection."""
 ARROW = """The same files from memory, in one thread, pages checked: CPU s, least of three."""
-FRESH = """CPU from the interpreter's start to the answer, and modules: least of the runs. Keys in
-variables, as here and in Lambda, need no botocore session and no client (`storage/s3_environment.py`); a
-profile, or a role of the machine, does, which is the difference to the line of botocore. The rest is
-urllib3 and this library's own modules; what counts imports neither Arrow nor numpy."""
+FRESH = """CPU and wall from the interpreter's start to the answer, and modules: the run of the least
+wall. Keys in variables, as here and in Lambda, need no botocore session and no client
+(`storage/s3_environment.py`); a profile, or a role of the machine, does, which is the difference to the
+line of botocore. The rest is urllib3 and this library's own modules; what counts imports neither Arrow nor
+numpy."""
+SMALL = """CPU in ms of each of a thousand files of a row: a scan sends a request for each from 32
+threads, and decodes what comes in the caller's. Beside it what requests and Arrow's reader take alone."""
+GROUPS = """With smaller row groups few rows with all columns ask for less, a few columns of all rows
+for more: `write.row_group_bytes`, 16 MiB unless a table says otherwise
+([PROPERTIES.md](../PROPERTIES.md))."""
 SURGERY = """CPU of surgery of one of 20 row groups of a file of 256 MiB, to decoding, filtering and
 encoding that group by pyarrow: least of four turns of each, in memory. What is above 1 is the footer and
 the page index, which grow with the column chunks of the file, 25 µs each in Python, decoded, moved,
@@ -237,16 +243,24 @@ def edited(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def reading(found: Mapping[str, Any]) -> list[str]:
-    """What Arrow's decoder and a fresh process take alone, and how far apart ranges may be."""
+    """What Arrow's decoder, a fresh process and small files take alone, how far apart ranges may be, how
+    large row groups."""
     arrow = [[name, f"{seconds:.2f}"] for name, seconds in found["arrow"].items()]
-    starts = [[n, f"{cpu:.2f}", str(modules)] for n, (cpu, modules) in found["starts"].items()]
+    starts = [
+        [name, f"{cpu:.2f}", f"{wall:.2f}", str(modules)]
+        for name, (cpu, modules, wall) in found["starts"].items()
+    ]
+    small = [[name, f"{ms:.2f}"] for name, ms in found["small_files"].items()]
     after = ["answered after, ms"]
     asked = ["requests", "MB", "wall, s"]
     joined = [[f"{cell:g}" for cell in row] for row in found["joined"]]
     near = [[f"{cell:g}" for cell in row] for row in found["near"]]
+    groups = [[str(cell) for cell in row] for row in found["groups"]]
+    starts_head = ["", "CPU s", "wall s", "modules"]
     return [
         *("### Arrow's decoder alone", "", ARROW, "", *table(["", "CPU s"], arrow), ""),
-        *("### A fresh process", "", FRESH, "", *table(["", "CPU s", "modules"], starts), ""),
+        *("### A fresh process", "", FRESH, "", *table(starts_head, starts), ""),
+        *("### Files of one row", "", SMALL, "", *table(["", "CPU ms a file"], small), ""),
         *("### How far apart ranges may be", "", READING.format_map(found), ""),
         *("The ten rows with the highest price, by what latency ranges are joined for:", ""),
         *table([*after, "joined for, ms", "gap, KB", *asked], joined),
@@ -256,6 +270,9 @@ def reading(found: Mapping[str, Any]) -> list[str]:
             "",
         ),
         *table([*after, "near, KB", *asked], near),
+        "",
+        *("### How large row groups are", "", GROUPS, ""),
+        *table(["row groups of, MiB", "", *asked], groups),
     ]
 
 

@@ -1,9 +1,13 @@
-"""What bounds reading: Arrow's decoder alone, what a fresh process imports, how far apart ranges may be.
+"""What bounds reading: Arrow's decoder alone, a fresh process, small files, how far apart ranges may be and
+how large row groups.
 
     python benchmarks/reading.py                  # `make bench` has it in docs/benchmarks
 
 TPC-H lineitem as `bench.py` has it, each request answered after 20 ms. Requests and bytes are exact; CPU is
 of this process (user and system), wall the least of `--repeat`.
+
+Of files of a row: a scan of all, their requests by the same store and by urllib3, and Arrow's reader of the
+same bytes. Of smaller row groups: what few rows with all columns take, and two columns of all rows.
 
 Ranges of a file are joined over the gaps that `parquet.read.ranges.NETWORK` makes worth it: asked are, at
 three latencies and 90 MB/s of each connection, the ten rows with the highest price by what latency may be
@@ -18,17 +22,19 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import urllib3
 
 import inlay
 from counting_server import CountingServer, Measured
-from data import FILES, SF1_ROWS, lineitem, parts
+from data import FILES, KEY, SF1_ROWS, TWO, Asked, lineitem, parts, tiny_rows
 from inlay.engine import Got
 from inlay.local.stack import environment
 from inlay.parquet.read import ranges
@@ -45,8 +51,8 @@ NEAR = (0, 16_000, ranges.GAP_BYTES, 64_000, 256_000)
 TOP_10 = {"order_by": "l_extendedprice DESC", "limit": 10}
 
 
-def scanned(**asked: Any) -> Callable[[], int]:
-    return lambda: int(inlay.open(URI).scan(**asked).to_arrow().num_rows)
+def scanned(uri: str, **asked: Any) -> Callable[[], int]:
+    return lambda: int(inlay.open(uri).scan(**asked).to_arrow().num_rows)
 
 
 def least(server: CountingServer, action: Callable[[], int], repeat: int) -> Measured:
@@ -94,9 +100,9 @@ def decoded(data: pa.Table) -> dict[str, float]:
         pa.set_memory_pool(before)
 
 
-def _cpu(action: Callable[[], object]) -> float:
+def _cpu(action: Callable[[], object], repeat: int = 3) -> float:
     found = []
-    for _ in range(3):
+    for _ in range(repeat):
         before = time.process_time()
         action()
         found.append(time.process_time() - before)
@@ -112,6 +118,11 @@ STARTS = {
     "import of pyarrow, its compute functions and its reader": "import pyarrow.compute, pyarrow.parquet",
     "import of urllib3": "import urllib3",
     "import of botocore.session": "import botocore.session",
+    "three GETs by urllib3, one after the other, and these imports of pyarrow": "import os, urllib3; "
+    "pool = urllib3.PoolManager(); "
+    "url = os.environ['AWS_ENDPOINT_URL'] + '/bench/inlay/_latest_manifest'; "
+    "[pool.request('GET', url) for _ in range(3)]; "
+    "import pyarrow.compute, pyarrow.parquet",
     "one GET by botocore": "import botocore.session as s; c = s.get_session().create_client('s3'); "
     "c.get_object(Bucket='bench', Key='inlay/_latest_manifest')['Body'].read()",
     "one GET by boto3": "import boto3; "
@@ -119,23 +130,95 @@ STARTS = {
 }
 
 
-def starts(server: CountingServer, repeat: int) -> dict[str, tuple[float, int]]:
-    """CPU of a process that does only this, and its modules. Compiled before; boto3 where it is."""
+def starts(server: CountingServer, repeat: int) -> dict[str, tuple[float, int, float]]:
+    """CPU of a process that does only this, its modules, and wall from its start to its end: the run of the
+    least wall. Compiled before; boto3 where it is."""
     found = {}
     for name, program in STARTS.items():
         program += "; import os, sys; print(sum(os.times()[:2]), len(sys.modules))"
         runs = []
         for _ in range(repeat + 1):
             env = {**os.environ, **server.env(), "PYTHONDONTWRITEBYTECODE": ""}
+            began = time.perf_counter()
             done = subprocess.run(
                 [sys.executable, "-c", program], capture_output=True, text=True, env=env
             )
+            wall = round(time.perf_counter() - began, 3)
             if done.returncode == 0:
                 seconds, modules = done.stdout.split()
-                runs.append((float(seconds), int(modules)))
+                runs.append((round(float(seconds), 3), int(modules), wall))
         if runs:
-            found[name] = min(runs)
+            found[name] = min(runs, key=lambda run: run[2])
     return found
+
+
+# -- files of one row -----------------------------------------------------------------------------
+
+THREADS = 32
+
+
+def small_files(server: CountingServer, files: int, repeat: int) -> dict[str, float]:
+    """CPU in ms of each of `files` files of a row."""
+    uri = "s3://bench/tiny"
+    server.set_latency(0)
+    table = inlay.create(uri, tiny_rows(1)[0].schema, primary_key=["id"])
+    for rows in tiny_rows(files):
+        table.append(rows)
+    server.set_latency(LATENCY_MS)
+    objects = table._ctx.objects
+    keys = [objects.source(task.file.key).key for task in inlay.open(uri).scan().plan.tasks]
+    bodies: list[bytes] = []
+
+    def side_by_side(get: Callable[[str], Any]) -> list[Any]:
+        with ThreadPoolExecutor(THREADS) as threads:
+            return list(threads.map(get, keys))
+
+    for got in side_by_side(table._ctx.store.get):
+        assert isinstance(got, Got)
+        bodies.append(got.body)
+    pool = urllib3.PoolManager(maxsize=THREADS)
+    place = f"{os.environ['AWS_ENDPOINT_URL']}/bench/"
+    acts: Mapping[str, Callable[[], object]] = {
+        "a scan of all": lambda: inlay.open(uri).scan().to_arrow(),
+        "their requests alone, as scans send them": lambda: side_by_side(table._ctx.store.get),
+        "their requests alone, by urllib3, not signed": lambda: side_by_side(
+            lambda key: pool.request("GET", place + key).data
+        ),
+        "pyarrow's reader alone, from memory": lambda: [
+            pq.ParquetFile(pa.BufferReader(body), pre_buffer=False).read(use_threads=False)
+            for body in bodies
+        ],
+    }
+    return {name: round(1_000 * _cpu(act, repeat) / files, 3) for name, act in acts.items()}
+
+
+# -- how large row groups are ---------------------------------------------------------------------
+
+GROUP_MIB = (16, 4, 2)
+
+
+def by_groups(server: CountingServer, data: pa.Table, key: int, repeat: int) -> Iterator[list[Any]]:
+    """MiB of a row group, what is asked, requests, MB, wall."""
+    asked: Mapping[str, dict[str, Any]] = {
+        "the ten rows with the highest price": TOP_10,
+        "a row by its key": {"where": f"l_orderkey = {key}"},
+        "2 of 16 columns": {"columns": TWO},
+    }
+    for mib in GROUP_MIB:
+        uri = f"s3://bench/groups-{mib}"
+        server.set_latency(0)
+        table = inlay.create(
+            uri,
+            data.schema,
+            primary_key=KEY,
+            sort_by=KEY[0],
+            properties={"write.row_group_bytes": str(mib << 20)},
+        )
+        for piece in parts(data, FILES):
+            table.append(piece)
+        server.set_latency(LATENCY_MS)
+        for name, of in asked.items():
+            yield [mib, name, *_cells(least(server, scanned(uri, **of), repeat))]
 
 
 # -- how far apart ranges may be ------------------------------------------------------------------
@@ -150,7 +233,7 @@ def joined(
         for joined_for in JOINED_FOR:
             network = replace(ranges.NETWORK, latency_seconds=joined_for / 1_000)
             with mock.patch.object(ranges, "NETWORK", network):
-                used = least(server, scanned(**TOP_10), repeat)
+                used = least(server, scanned(URI, **TOP_10), repeat)
             yield [latency, joined_for, round(network.gap_bytes / 1e3), *_cells(used)]
     server.set_latency(LATENCY_MS)
 
@@ -183,7 +266,12 @@ def _cells(used: Measured) -> list[float]:
 
 
 def measure(
-    server: CountingServer, data: pa.Table, *, repeat: int, latencies: Sequence[float]
+    server: CountingServer,
+    data: pa.Table,
+    *,
+    repeat: int,
+    latencies: Sequence[float],
+    files: int,
 ) -> Iterator[tuple[str, Any]]:
     """The figures, each when it is there."""
     network = ranges.NETWORK
@@ -193,7 +281,9 @@ def measure(
     yield "joined", list(joined(server, latencies, repeat))
     yield "near", list(near(server, data, latencies, repeat))
     server.set_stream(0)
+    yield "groups", list(by_groups(server, data, Asked.of(data).key, repeat))
     yield "arrow", decoded(data)
+    yield "small_files", small_files(server, files, repeat)
     yield "starts", starts(server, repeat)
 
 
@@ -201,6 +291,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=int, default=SF1_ROWS)
     parser.add_argument("--latencies", type=float, nargs="*", default=[5.0, 20.0, 100.0])
+    parser.add_argument("--files", type=int, default=1_000, help="of one row")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="print the figures, on the last line")
     options = parser.parse_args(arguments)
@@ -210,7 +301,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         Inlay(server.endpoint).fill(parts(data, FILES), TABLE)
         server.set_latency(LATENCY_MS)
         for name, figure in measure(
-            server, data, repeat=options.repeat, latencies=options.latencies
+            server,
+            data,
+            repeat=options.repeat,
+            latencies=options.latencies,
+            files=options.files,
         ):
             figures[name] = figure
             print(f"{name}: {figure}", flush=True)
