@@ -53,11 +53,10 @@ import pyarrow as pa
 
 import inlay
 from bench import HERE, peers_python
-from inlay.engine import Got
 from inlay.errors import InlayError
 from inlay.format import keys
 from inlay.ops.context import Shared
-from inlay.storage.base import IF_ABSENT, IfMatch, Written
+from inlay.storage.base import IF_ABSENT, Got, IfMatch, Written
 from inlay.storage.s3 import S3Store
 
 if TYPE_CHECKING:

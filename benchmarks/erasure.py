@@ -21,8 +21,9 @@ import pyarrow as pa
 import inlay
 from inlay import Usage
 from inlay.cli.pricing import load_prices
-from inlay.engine import Context, MeteredStore, advance_erasures, collect_garbage
+from inlay.engine import Context, advance_erasures, collect_garbage
 from inlay.storage.memory import MemoryStore
+from inlay.storage.wrapped import MeteredStore
 from page import keep
 
 # Deletes are free.

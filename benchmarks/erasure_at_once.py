@@ -75,7 +75,7 @@ def bytes_in(folder: Path) -> int:
 def context(folder: Path) -> tuple[Any, Counter[str]]:
     """Of the table in a directory, and what is asked of it from now on: requests by what they are of."""
     import inlay
-    from inlay.engine import MeteredStore
+    from inlay.storage.wrapped import MeteredStore
 
     counts: Counter[str] = Counter()
 

@@ -30,15 +30,16 @@ import pyarrow.parquet as pq
 import inlay
 import page
 from inlay import Usage
-from inlay.engine import Context, MeteredStore, Request, load_pointer, parse_predicate
-from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, Types, file_to_json
+from inlay.engine import Context, DataFile, LoadedTable, Request, load_pointer, parse_predicate
+from inlay.format.entry import ColumnStats, KeyRange, Marker, Types, file_to_json
 from inlay.ops.commit.driver import Committed, commit, known_requests
 from inlay.ops.context import InlineExecutor
 from inlay.ops.maintain.compact import cluster_metadata
-from inlay.ops.metadata.load import LoadedTable, load_entries, load_matching
+from inlay.ops.metadata.load import load_entries, load_matching
 from inlay.ops.read.scan import Scan
 from inlay.plan.change import AddFiles, AddMarkers, Change, RemoveFiles
 from inlay.storage.memory import MemoryStore
+from inlay.storage.wrapped import MeteredStore
 
 BULK = 1_000
 # Commits over which an average is taken: several times what fills a leaf with single files.

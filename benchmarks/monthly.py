@@ -27,9 +27,9 @@ from tests.functions.conftest import BUCKET, ORDERS, Functions, fresh, from_queu
 
 import inlay
 from inlay.cli.pricing import load_prices
-from inlay.engine import MeteredStore
 from inlay.functions import tables
 from inlay.local.template import read_body
+from inlay.storage.wrapped import MeteredStore
 from page import keep
 
 PRICES = load_prices()

@@ -35,9 +35,9 @@ import urllib3
 import inlay
 from counting_server import CountingServer, Measured
 from data import FILES, KEY, SF1_ROWS, TWO, Asked, lineitem, parts, tiny_rows
-from inlay.engine import Got
 from inlay.local.stack import environment
 from inlay.parquet.read import ranges
+from inlay.storage.base import Got
 from libraries import Inlay
 from shapes import SMALL_FILES, SMALL_ROWS
 

@@ -47,12 +47,11 @@ from typing import Any
 import pyarrow as pa
 
 import inlay
-from inlay.engine import Got
 from inlay.errors import ForeignArchives, InlayError, TableNotFound
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot
 from inlay.local.s3server import AwsProcess
-from inlay.storage.base import IfMatch, Written
+from inlay.storage.base import Got, IfMatch, Written
 from inlay.storage.s3 import S3Store
 
 # The proxy is of the tests, which are found from the root of the clone.

@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import inlay
-from inlay.engine import event_of
+from inlay.engine import EmbeddedS3
 from inlay.errors import InlayError, StoreUnavailable
 from inlay.functions.dead_letters import drop, read_letters, redrive
 from inlay.local.runtime_api import Failed
@@ -107,7 +107,7 @@ class Soak:
         body = sink.getvalue()
         written = self.stack.s3.put_object(Bucket=self.stack.bucket, Key=key, Body=body)
         put: dict[str, Any] = {**written, "Size": len(body), "LastModified": datetime.now(UTC)}
-        said = event_of(self.stack.bucket, key, put, version_id=put["VersionId"])
+        said = EmbeddedS3.event_of(self.stack.bucket, key, put, version_id=put["VersionId"])
         with self.lock:
             self.files.append(dict(said))
         self.counts["landings"] += 1

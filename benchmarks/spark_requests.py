@@ -13,9 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from inlay.engine import MeteredStore
 from inlay.storage import open as opening
-from inlay.storage.wrapped import Meter
+from inlay.storage.wrapped import Meter, MeteredStore
 
 FOLDER = "INLAY_COUNTED_REQUESTS"
 

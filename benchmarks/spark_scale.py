@@ -36,10 +36,8 @@ import pyarrow as pa
 
 import inlay
 import spark_requests  # before whatever opens stores
-from inlay.engine import load_pointer
-from inlay.format.keys import data_key
-from inlay.ops.commit.driver import commit, expect_committed
-from inlay.plan.change import AddFiles, Change
+from inlay.engine import PartedWrite, load_pointer
+from inlay.format import keys
 from inlay.spark import InlayTable, append, count, explain, local_session, read
 from inlay.spark.cluster import cluster
 from inlay.spark.connect import connect
@@ -194,14 +192,11 @@ def many(report: Report, folder: Path, files: int, *, compacting: bool) -> None:
         links = []
         for n in range(files - len(real)):
             entry = real[n % len(real)]
-            key = data_key(loaded.date_us, str(uuid.uuid4()))
+            key = keys.data_key(loaded.date_us, str(uuid.uuid4()))
             (place / key).parent.mkdir(parents=True, exist_ok=True)
             (place / key).hardlink_to(place / entry.key)
             links.append(replace(entry, key=key, sequence=None))
-        change = Change(
-            operation="append", uploaded_us=loaded.date_us, updates=(AddFiles(tuple(links)),)
-        )
-        expect_committed(ctx, commit(ctx, change, base=loaded))
+        PartedWrite(table=loaded.without_entries()).commit(ctx, links, base=loaded)
         return f"{files:,} files in one commit"
 
     def looked_up() -> str:

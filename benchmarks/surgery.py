@@ -26,13 +26,12 @@ import pyarrow.parquet as pq
 
 from data import events
 from inlay import Usage
-from inlay.engine import Got, MeteredStore
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.surgery.surgery import Rewritten, rewrite_object
-from inlay.storage.base import Written
+from inlay.storage.base import Got, Written
 from inlay.storage.memory import MemoryStore
-from inlay.storage.wrapped import Asked
+from inlay.storage.wrapped import Asked, MeteredStore
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ import sys
 from typing import Any
 
 import inlay
-from inlay.engine import Request, already_applied
+from inlay.engine import PartedWrite, Request
 from inlay.errors import InvalidRequest
 from inlay.spark import append, count
 from inlay.spark.connect import at_ref, load_writable
@@ -84,7 +84,9 @@ def _branch(table: inlay.Table, name: str) -> dict[str, Any] | None:
 
 def _is_done(uri: str, request: Request) -> bool:
     """Whether the table has applied this request."""
-    return already_applied(*load_writable(uri), request)[1] is not None
+    ctx, loaded = load_writable(uri)
+    write = PartedWrite(table=loaded.without_entries(), request=request)
+    return write.applied(ctx, loaded)[1] is not None
 
 
 def _identity(spark: Any, frame: Any, asked: argparse.Namespace) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from inlay.engine import POINTER, PUBLISHED_POINTER, Catalog, Context, Got, Head
+from inlay.engine import POINTER, PUBLISHED_POINTER, Context, served_catalog
 from inlay.errors import InvalidRequest
 from inlay.functions import settings
 from inlay.functions.observe import count, observed
@@ -33,18 +33,16 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
         method = event["requestContext"]["http"]["method"]
     except (KeyError, TypeError):
         raise InvalidRequest("not a request of a function URL") from None
-    writes = credentials = None
-    if settings.catalog_writes():
-        from inlay.engine import TableWrites  # what commits is loaded where commits are taken
-
-        writes = TableWrites(named_context)
-    if role := settings.catalog_role():
-        from inlay.engine import EngineCredentials
-
-        credentials = EngineCredentials(
-            role, named_context, write=writes is not None, also=settings.adopted_objects()
-        )
-    catalog = Catalog(TABLES.rstrip("/"), published, pointer, writes, credentials)
+    role = settings.catalog_role()
+    catalog = served_catalog(
+        TABLES.rstrip("/"),
+        published,
+        pointer,
+        named_context,
+        write=settings.catalog_writes(),
+        role=role,
+        also=settings.adopted_objects() if role else (),
+    )
     answer = catalog.answer(
         str(method),
         str(path),
@@ -77,9 +75,7 @@ def published(after: str) -> Iterator[str]:
 
 def is_published(table: str) -> bool:
     ctx = _context(table)
-    if ctx is None or not isinstance(ctx.store.head(ctx.key(PUBLISHED_POINTER)), Head):
-        return False
-    return is_open(ctx)
+    return ctx is not None and ctx.has(PUBLISHED_POINTER) and is_open(ctx)
 
 
 def is_open(ctx: Context) -> bool:
@@ -92,8 +88,8 @@ def is_open(ctx: Context) -> bool:
 def pointer(table: str) -> bytes | None:
     """The published pointer of a table, if it has one."""
     ctx = _context(table)
-    answer = None if ctx is None else ctx.store.get(ctx.key(PUBLISHED_POINTER))
-    return answer.body if ctx is not None and isinstance(answer, Got) and is_open(ctx) else None
+    answer = None if ctx is None else ctx.get(PUBLISHED_POINTER)
+    return answer.body if ctx is not None and answer is not None and is_open(ctx) else None
 
 
 def named_context(table: str) -> Context:

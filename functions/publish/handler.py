@@ -20,7 +20,6 @@ from inlay.engine import (
     POINTER,
     PUBLISHED_POINTER,
     Context,
-    Got,
     is_published_whole,
     load_pointer,
     publication_status,
@@ -119,8 +118,8 @@ def publish_table(table: str) -> Mapping[str, Any]:
 def _register(ctx: Context, database: str, table: str) -> None:
     """Glue's names are of small letters, digits and underscores. Two tables that differ in others only
     would be one: the second is refused."""
-    answer = ctx.store.get(ctx.key(PUBLISHED_POINTER))
-    if isinstance(answer, Got):
+    answer = ctx.get(PUBLISHED_POINTER)
+    if answer is not None:
         name = re.sub(r"[^a-z0-9_]", "_", table.lower())
         registered = glue.register(glue.client(), database, name, answer.body)
         logger.info("glue", extra={"table": table, "registered": registered})

@@ -15,7 +15,6 @@ from inlay.plan.change_records import (
     Rank,
     counts_over,
     newest,
-    operations_of,
     rank,
 )
 
@@ -116,7 +115,7 @@ def test_the_half_of_an_update_that_shows_the_old_row_is_no_delete() -> None:
 
 
 def test_a_tombstone_is_a_delete_and_any_value_a_row() -> None:
-    tombstones = operations_of("kafka-tombstones", column="payload")
+    tombstones = Operations.of("kafka-tombstones", column="payload")
     assert tombstones.column == "payload"
     assert tombstones.meaning(None) == "delete" and tombstones.meaning("") == "row"
 
@@ -138,7 +137,7 @@ def test_a_refusal_shows_no_value_of_a_column_that_holds_no_operations() -> None
 
 
 def test_values_of_ones_own() -> None:
-    own = operations_of({"rows": ["+"], "deletes": ["-"]}, column="kind")
+    own = Operations.of({"rows": ["+"], "deletes": ["-"]}, column="kind")
     assert own == Operations("kind", frozenset("+"), frozenset("-"))
     assert [own.meaning(value) for value in ("+", "-", "I")] == ["row", "delete", None]
 
@@ -156,4 +155,4 @@ def test_values_of_ones_own() -> None:
 )
 def test_operations_that_cannot_be_meant(given: object) -> None:
     with pytest.raises(InvalidRequest):
-        operations_of(given)  # type: ignore[arg-type]
+        Operations.of(given)  # type: ignore[arg-type]

@@ -224,9 +224,10 @@ def test_the_data_set_that_brought_it_up() -> None:
 def test_sparks_own_reader_is_not_given_such_columns() -> None:
     pytest.importorskip("pyspark")
     from inlay.parquet.read.data_file import OpenFile
+    from inlay.parquet.read.exact_columns import exact_columns
     from inlay.parquet.read.selection import Projection
     from inlay.plan.scan import FileTask
-    from inlay.spark.exact_columns import exact_columns
+    from inlay.spark.native import SPARK_READER
 
     def opened(writer: str) -> OpenFile:
         table = ingested(by(written("dictionary"), writer, b"a"), adopt=True)
@@ -236,8 +237,8 @@ def test_sparks_own_reader_is_not_given_such_columns() -> None:
         ctx = table._ctx
         return ctx.reader.open(task, Projection(schema=schema, columns=()))
 
-    assert exact_columns(opened("parquet-cpp-arrow version 4.0.1")) == frozenset()
-    assert exact_columns(opened("parquet-cpp-arrow version 12.0.0")) == {1}
+    assert exact_columns(SPARK_READER, opened("parquet-cpp-arrow version 4.0.1")) == frozenset()
+    assert exact_columns(SPARK_READER, opened("parquet-cpp-arrow version 12.0.0")) == {1}
 
 
 @given(st.text() | st.from_regex(r"\w+ version \d+(\.\d+)*", fullmatch=True))

@@ -16,9 +16,9 @@ from tests.tiers import in_short
 import inlay
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.ops.commit.driver import commit
+from inlay.ops.write.recent_rows import RecentRows
 from inlay.spark.merge import merge
 from inlay.spark.merge_sink import MergeSink
-from inlay.spark.recent_rows import Recent
 
 from .conftest import sorted_rows
 
@@ -454,7 +454,7 @@ def changes(spark: Any, seq: int, *ids: int, op: str = "U") -> Any:
 
 
 def test_what_a_stream_wrote_lately_it_deletes_by_position(spark: Any, sparse: inlay.Table) -> None:
-    recent = Recent()
+    recent = RecentRows()
     first = merge(changes(spark, 1, 5, 6, 7, 8), sparse.uri, order="seq", recent=recent)
     assert (first.located, kinds(sparse)) == (0, {"Where"})
     second = merge(changes(spark, 2, 5, 6), sparse.uri, order="seq", recent=recent)
@@ -468,7 +468,7 @@ def test_what_a_stream_wrote_lately_it_deletes_by_position(spark: Any, sparse: i
 
 
 def test_a_row_that_somebody_else_brought_empties_the_map(spark: Any, sparse: inlay.Table) -> None:
-    recent = Recent()
+    recent = RecentRows()
     merge(changes(spark, 1, 5), sparse.uri, order="seq", recent=recent)
     rows = {"id": [5], "status": ["theirs"], "seq": [1]}
     sparse.refresh().append(pa.table(rows, schema=SCHEMA))
@@ -481,7 +481,7 @@ def test_a_row_that_somebody_else_brought_empties_the_map(spark: Any, sparse: in
 def test_a_row_that_came_beside_a_merge_of_other_keys_is_seen_by_the_next(
     spark: Any, sparse: inlay.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recent = Recent()
+    recent = RecentRows()
     merge(changes(spark, 1, 5), sparse.uri, order="seq", recent=recent)
 
     def beside(*args: Any, **options: Any) -> Any:
@@ -501,7 +501,7 @@ def test_an_older_file_that_compaction_left_is_looked_at_no_more(
 ) -> None:
     """The row of a key may have gone with a newer file: here its position would be that of a dead row."""
     table = new_table(SCHEMA, primary_key="id")
-    recent = Recent()
+    recent = RecentRows()
     merge(changes(spark, 1, *range(300)), table.uri, order="seq", recent=recent)
     merge(changes(spark, 2, 5, 6), table.uri, order="seq", recent=recent)
     merge(changes(spark, 3, 7), table.uri, order="seq", recent=recent)
@@ -517,7 +517,7 @@ def test_an_older_file_that_compaction_left_is_looked_at_no_more(
 def test_a_file_that_the_stream_has_emptied_takes_no_other_from_the_map(
     spark: Any, sparse: inlay.Table
 ) -> None:
-    recent = Recent()
+    recent = RecentRows()
     for seq, ids in enumerate([(5, 6), (7,), (7,)], start=1):
         merge(changes(spark, seq, *ids), sparse.uri, order="seq", recent=recent)
     assert merge(changes(spark, 9, 5, 7), sparse.uri, order="seq", recent=recent).located == 2
@@ -526,7 +526,7 @@ def test_a_file_that_the_stream_has_emptied_takes_no_other_from_the_map(
 def test_a_file_that_others_have_deleted_from_is_looked_at_no_more(
     spark: Any, sparse: inlay.Table
 ) -> None:
-    recent = Recent()
+    recent = RecentRows()
     merge(changes(spark, 1, 5), sparse.uri, order="seq", recent=recent)
     merge(changes(spark, 2, 200), sparse.uri, order="seq", recent=recent)
     sparse.refresh().delete("id = 5")
@@ -541,7 +541,7 @@ def test_a_file_that_others_have_deleted_from_is_looked_at_no_more(
 def test_a_file_that_was_compacted_meanwhile_is_looked_at_no_more(
     spark: Any, sparse: inlay.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recent = Recent()
+    recent = RecentRows()
     merge(changes(spark, 1, 5, 6), sparse.uri, order="seq", recent=recent)
 
     def beside(*args: Any, **options: Any) -> Any:
@@ -556,8 +556,8 @@ def test_a_file_that_was_compacted_meanwhile_is_looked_at_no_more(
 
 
 def test_the_map_is_bounded(spark: Any, sparse: inlay.Table, monkeypatch: Any) -> None:
-    monkeypatch.setattr("inlay.spark.recent_rows.MAX_ROWS", 3)
-    recent = Recent()
+    monkeypatch.setattr("inlay.ops.write.recent_rows.MAX_ROWS", 3)
+    recent = RecentRows()
     for seq, ids in enumerate([(5, 6), (7, 8)], start=1):
         merge(changes(spark, seq, *ids), sparse.uri, order="seq", recent=recent)
     assert [file.rows for file in recent.files] == [2]
@@ -567,7 +567,7 @@ def test_the_map_is_bounded(spark: Any, sparse: inlay.Table, monkeypatch: Any) -
 
 def test_keys_of_several_columns_are_located(spark: Any, new_table: NewTable) -> None:
     table = new_table(SCHEMA)
-    recent = Recent()
+    recent = RecentRows()
     options = {"order": "seq", "on": ["status", "id"], "op": None, "recent": recent}
     rows = [("a", 1), ("b", 1), ("a", 2)]
     for seq in (1, 2):
@@ -585,7 +585,7 @@ def test_random_merges_with_and_without_the_map_give_the_same_table(
 ) -> None:
     chance = random.Random(4)
     one, other = new_table(SCHEMA, primary_key="id"), new_table(SCHEMA, primary_key="id")
-    recent = Recent()
+    recent = RecentRows()
     located = 0
     for seq in range(6):
         batch = [

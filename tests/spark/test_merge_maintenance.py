@@ -20,25 +20,14 @@ import pyarrow as pa
 import pytest
 
 import inlay
-from inlay.engine import load_pointer
-from inlay.format.properties import REMEMBERED
+from inlay.engine import PartedMerge, RecentRows, Request, load_pointer
 from inlay.ops.commit.driver import commit
 from inlay.ops.metadata.load import load_entries
-from inlay.plan.change import Change
 from inlay.plan.commit.conflicts import validate
 from inlay.spark.cluster import cluster
 from inlay.spark.connect import connect
 from inlay.spark.maintenance import compact, materialize_deletes
-from inlay.spark.merge import (
-    DELETED,
-    REPLACES,
-    MergeResult,
-    RecordSummary,
-    _reads,
-    merge,
-    write_part,
-)
-from inlay.spark.recent_rows import Recent
+from inlay.spark.merge import DELETED, REPLACES, MergeResult, RecordSummary, merge
 
 pytestmark = pytest.mark.spark
 
@@ -67,7 +56,7 @@ REWRITES = (*("compact",) * 6, "rewrite", "surgery of all", "second stream")
 IN_SPARK = ("spark compact", "materialize", "cluster")
 CHANGES = ("tombstone", "vector", "surgery", "erase", "upsert", "restore", "second stream")
 # What merges the records of a batch of a query.
-Merged = Callable[[Sequence[Record], Recent, tuple[str, int]], MergeResult]
+Merged = Callable[[Sequence[Record], RecentRows, tuple[str, int]], MergeResult]
 
 
 class Beside:
@@ -150,7 +139,7 @@ def play(
 ) -> int:
     """Merges with others between and beside them; the number of rows that were found by position."""
     chance, model = beside.chance, beside.model
-    recent, others = Recent(), Recent()
+    recent, others = RecentRows(), RecentRows()
     gone: dict[int, int] = {}
     located = seconds = batch = 0
     story: list[Any] = []
@@ -186,7 +175,7 @@ def play(
             with suppress(KeyboardInterrupt):
                 merged(rows, recent, ("first", batch))
             monkeypatch.setattr("inlay.ops.commit.driver.commit", commit)
-            recent = Recent()
+            recent = RecentRows()
         located += merged(rows, recent, ("first", batch)).located
         monkeypatch.setattr("inlay.ops.commit.driver.commit", commit)
         apply(model, gone, rows)
@@ -216,11 +205,12 @@ def test_a_merge_waits_only_for_rows_between_its_keys(new_table: NewTable) -> No
         [pa.field("id", pa.int64(), nullable=False), pa.field("who", pa.string(), nullable=False)]
     )
     table = new_table(schema, primary_key=["id", "who"])
-    given = Given()
-    given.keys = ("id", "who")
     summary = RecordSummary(2, 2, 0, (("1", "9"), ("'a'", "'a'")))
     ctx = connect(table.uri)
-    change = Change(operation="merge", requires=(_reads(load_pointer(ctx), given, summary),))
+    merging = PartedMerge(ctx, load_pointer(ctx), request=Request.of("m"))
+    merging.begin(["id", "who"], [], [])
+    merging.ready([], summary.where)
+    change = merging.change(merging.snapshot)
     for who, is_in_the_way in (("b", False), ("a", True)):
         table.append(pa.table({"id": [5], "who": [who]}, schema=schema))
         state = load_entries(ctx, load_pointer(ctx).state)
@@ -236,12 +226,12 @@ def test_a_merge_waits_only_for_rows_between_its_keys(new_table: NewTable) -> No
 def without_jobs(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[Record]], Any]:
     """A merge whose jobs run here: the records stand in place of a DataFrame."""
 
-    def carry_out(rows: Any, uri: str, loaded: Any, memory: Any, recent: Any) -> Any:
-        latest = newest_of(rows)
-        table = inlay.open(uri, version=loaded.snapshot.version)
+    def carry_out(rows: Any, uri: str, merging: PartedMerge) -> Any:
+        latest, memory = newest_of(rows), merging.memory
+        table = inlay.open(uri, version=merging.snapshot.version)
         there = {row["id"]: row["seq"] for row in table.scan().to_arrow().to_pylist()}
         known: dict[int, int] = {}
-        if REMEMBERED in loaded.snapshot.properties:
+        if merging.remembers:
             for key, seq, _ in zip(*inlay.open(memory.uri).scan().to_arrow().columns, strict=True):
                 known[key.as_py()] = max(seq.as_py(), known.get(key.as_py(), 0))
         timely = [row for row in latest if there.get(row[1], -1) <= row[3]]
@@ -254,13 +244,14 @@ def without_jobs(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[Record]]
         if any(row[0] == "D" for row in latest):
             memory.make()
             gone = batch.filter(batch[DELETED]).select(["id", "seq"])
-            memory.add(pa.Table.from_batches([gone]), loaded.date_us)
-        [written] = write_part(uri, loaded, ["id"], names, [], recent, iter([batch]))
+            memory.add(pa.Table.from_batches([gone]), merging.table.date_us)
+        write = pickle.loads(pickle.dumps(merging.writer().write))
+        written = write(connect(uri), [batch])
         keys = {row[1] for row in rows}
         summary = RecordSummary(len(rows), len(latest), 0, ((str(min(keys)), str(max(keys))),))
-        return summary, [pickle.loads(written["returned"][0].as_py())]
+        return summary, [pickle.loads(pickle.dumps(written))]
 
-    def records_of(ctx: Any, rows: Any, *args: Any) -> Any:
+    def records_of(merging: Any, rows: Any, *args: Any) -> Any:
         return Given(rows)
 
     monkeypatch.setattr("inlay.spark.merge.carry_out", carry_out)
@@ -287,7 +278,7 @@ def test_merges_beside_everything_else_are_the_models(
     chance = random.Random(seed)
     table = table_of(new_table, seed)
 
-    def merged(rows: Sequence[Record], recent: Recent, batch: tuple[str, int]) -> MergeResult:
+    def merged(rows: Sequence[Record], recent: RecentRows, batch: tuple[str, int]) -> MergeResult:
         return merge(without_jobs(rows), table.uri, order="seq", recent=recent, batch=batch)
 
     beside = Beside(None, table, {}, chance)
@@ -305,7 +296,7 @@ def test_merges_in_spark_beside_everything_else_are_the_models(
     table = table_of(new_table, 1 + seed % 2)  # with partitions or in an order: it is clustered
     actions = (*REWRITES, *IN_SPARK)
 
-    def merged(rows: Sequence[Record], recent: Recent, batch: tuple[str, int]) -> MergeResult:
+    def merged(rows: Sequence[Record], recent: RecentRows, batch: tuple[str, int]) -> MergeResult:
         frame = spark.createDataFrame(list(rows), RECORD)
         return merge(frame, table.uri, order="seq", recent=recent, batch=batch)
 

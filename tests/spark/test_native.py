@@ -16,9 +16,8 @@ import pytest
 
 import inlay
 from inlay.errors import InvalidRequest
-from inlay.format.schema import Field, Primitive
+from inlay.format.schema import Field, Primitive, same_column
 from inlay.spark import explain, read
-from inlay.spark.native import _is_same
 
 from .conftest import ROWS_PER_FILE, rows, sorted_rows, three_files
 
@@ -315,15 +314,15 @@ def test_an_adopted_file_goes_through_python(
 
 def test_a_column_is_the_same_only_by_id_name_type_and_nullability() -> None:
     column = Field(1, "a", Primitive("int64"))
-    assert _is_same(column, Field(1, "a", Primitive("int64"), doc="said since"))
+    assert same_column(column, Field(1, "a", Primitive("int64"), doc="said since"))
     for other in (
         Field(2, "a", Primitive("int64")),
         Field(1, "b", Primitive("int64")),
         Field(1, "a", Primitive("int32")),
         Field(1, "a", Primitive("int64"), nullable=False),
     ):
-        assert not _is_same(other, column)
-    assert not _is_same(None, column)
+        assert not same_column(other, column)
+    assert not same_column(None, column)
 
 
 @pytest.mark.parametrize("within", ["struct", "list", "map"])

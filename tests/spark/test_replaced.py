@@ -15,6 +15,7 @@ import pytest
 
 import inlay
 from inlay.errors import TableReplaced
+from inlay.ops.write.recent_rows import RecentRows
 from inlay.spark import (
     InlayTable,
     append,
@@ -26,12 +27,11 @@ from inlay.spark import (
     read,
 )
 from inlay.spark import merge as merging
-from inlay.spark.connect import load_state
+from inlay.spark.connect import load_snapshot
 from inlay.spark.feed import feed_columns, feed_schema
 from inlay.spark.feed_stream import InlayFeedStream
 from inlay.spark.merge import merge
 from inlay.spark.options import read_options, write_options
-from inlay.spark.recent_rows import Recent
 from inlay.spark.sink import commit_batch
 from inlay.spark.stream import InlayStreamReader
 from inlay.spark.types import spark_schema
@@ -167,7 +167,7 @@ def test_a_merge_of_records(spark: Any, lived: Lived, after: Hook) -> None:
 
 
 def test_a_stream_of_merges(spark: Any, lived: Lived) -> None:
-    recent = Recent()
+    recent = RecentRows()
     merge(rows(spark, 1), lived.uri, order="seq", op=None, batch=("q", 0), recent=recent)
     lived.replace()
     with refused(lived):
@@ -205,11 +205,11 @@ def test_a_dataframe(spark: Any, lived: Lived) -> None:
 
 
 def streams(uri: str) -> Iterator[Any]:
-    state = load_state(uri)
+    snapshot = load_snapshot(uri)
     options = read_options({"path": uri})
-    yield InlayStreamReader(options, state, spark_schema(state.snapshot.schema))
-    asked = feed_schema(feed_columns(options, state.snapshot), None)
-    yield InlayFeedStream(options, state, asked)
+    yield InlayStreamReader(options, snapshot, spark_schema(snapshot.schema))
+    asked = feed_schema(feed_columns(options, snapshot), None)
+    yield InlayFeedStream(options, snapshot, asked)
 
 
 def test_a_stream_of_rows_or_changes(lived: Lived) -> None:

@@ -13,7 +13,7 @@ from tests.tiers import in_short
 
 import inlay
 from inlay.errors import InvalidRequest, VersionNotFound
-from inlay.spark.connect import at_ref, load_state
+from inlay.spark.connect import at_ref, load_snapshot
 from inlay.spark.feed import feed_schema
 from inlay.spark.feed_stream import InlayFeedStream
 from inlay.spark.options import read_options
@@ -194,9 +194,9 @@ class Query:
     def batches(self, **options: str) -> Iterator[list[int]]:
         """The ids of each micro-batch, until there is nothing new."""
         while True:
-            state = load_state(at_ref(self.uri, options.get("ref")))
-            asked = spark_schema(state.snapshot.schema)
-            stream = InlayStreamReader(read_options({"path": self.uri, **options}), state, asked)
+            snapshot = load_snapshot(at_ref(self.uri, options.get("ref")))
+            asked = spark_schema(snapshot.schema)
+            stream = InlayStreamReader(read_options({"path": self.uri, **options}), snapshot, asked)
             start = self.offset or stream.initialOffset()
             end = stream.latestOffset(start, stream.getDefaultReadLimit())
             if start == end:
@@ -291,8 +291,8 @@ def test_a_query_that_was_stopped_within_a_version_does_not_go_on_with_changes(
     query = Query(table)
     assert next(query.batches(maxFilesPerTrigger="1")) == [1]
     options = read_options({"path": table.uri, "changeFeed": "true"})
-    state = load_state(table.uri)
-    stream = InlayFeedStream(options, state, feed_schema(state.snapshot.schema, None))
+    snapshot = load_snapshot(table.uri)
+    stream = InlayFeedStream(options, snapshot, feed_schema(snapshot.schema, None))
     assert query.offset is not None
     with pytest.raises(InvalidRequest, match="within a version whose rows it read"):
         stream.latestOffset(query.offset, stream.getDefaultReadLimit())

@@ -16,7 +16,7 @@ import pytest
 
 import inlay
 from inlay.errors import MergeConflict, RefExists
-from inlay.spark.connect import load_state
+from inlay.spark.connect import load_snapshot
 from inlay.spark.options import read_options
 from inlay.spark.stream import InlayStreamReader
 from inlay.spark.types import spark_schema
@@ -50,10 +50,10 @@ class Stream:
 
     def batch(self) -> bool:
         """One micro-batch, of any size; False when there is nothing new."""
-        state = load_state(self.uri)
+        snapshot = load_snapshot(self.uri)
         limits = ({}, {"maxFilesPerTrigger": "2"}, {"maxBytesPerTrigger": "1"})
         options = read_options({"path": self.uri, **self.chance.choice(limits)})
-        reader = InlayStreamReader(options, state, spark_schema(state.snapshot.schema))
+        reader = InlayStreamReader(options, snapshot, spark_schema(snapshot.schema))
         start = self.offset or reader.initialOffset()
         end = json.loads(json.dumps(reader.latestOffset(start, reader.getDefaultReadLimit())))
         self.offset = end

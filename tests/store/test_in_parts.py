@@ -14,7 +14,6 @@ from inlay.ops.feed_parts import FeedParts
 from inlay.ops.maintain.cluster_slices import ClusterPlan
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.write.in_parts import PartedWrite
-from inlay.parquet.read.reader import Ahead
 from inlay.plan.change import Request
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("part", pa.string())])
@@ -122,8 +121,8 @@ def test_changes_read_in_parts_are_the_changes(lived: inlay.Table) -> None:
         key=lived.snapshot.primary_key,
     )
     steps = feed.steps(ctx, 1, lived.version)
-    parts = pickle.loads(pickle.dumps(list(feed.parts(ctx, steps))))
-    found = [row for p in parts for b in feed.read(ctx, p, Ahead()) for row in b.to_pylist()]
+    parts = pickle.loads(pickle.dumps([part for step in steps for part in step.parts(ctx)]))
+    found = [row for part in parts for batch in part.read(ctx) for row in batch.to_pylist()]
     expected = lived.changes(1).to_arrow().to_pylist()
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
     assert all(task.file.stats == {} for part in parts for task in part.tasks)

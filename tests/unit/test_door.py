@@ -13,16 +13,20 @@ from inlay import engine
 ROOT = Path(__file__).parents[2]
 # Guests, by their folders; each imports, besides the door, what runs around the library.
 PACKAGE = "layers/inlay/inlay"
-GUESTS = ("functions", "pipelines", f"{PACKAGE}/functions", f"{PACKAGE}/local", f"{PACKAGE}/cli")
+GUESTS = (
+    "functions",
+    "pipelines",
+    f"{PACKAGE}/functions",
+    f"{PACKAGE}/local",
+    f"{PACKAGE}/cli",
+    f"{PACKAGE}/spark",
+)
 OPEN = ("inlay", "inlay.engine", "inlay.errors", "inlay.progress")
 AROUND = ("inlay.cli", "inlay.doctor", "inlay.functions", "inlay.local", "inlay.spark")
 MOST_NAMES = 60
-# Guests that still reach behind the door, by how many names of how many modules: these may only become
-# less.
-BEHIND = {
-    f"{PACKAGE}/spark": (64, 29),
-    "benchmarks": (47, 24),
-}
+# Benchmarks measure steps within the engine, too: of a commit, of a footer, of a store. These names may
+# only become less; none is at the door for them alone.
+BEHIND = {"benchmarks": (43, 22)}
 
 
 def imported(path: Path) -> Iterator[tuple[str, str]]:

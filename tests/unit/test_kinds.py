@@ -78,8 +78,8 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
             "ops/schema/alter.py",
             "parse/calculate.py",
             "ops/inspect/tables.py",
-            "spark/exact_columns.py",
-            "spark/types.py",
+            "format/type_fold.py",
+            "parquet/read/exact_columns.py",
         },
     ),
     "RowUpdate": (

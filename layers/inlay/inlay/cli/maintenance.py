@@ -345,11 +345,11 @@ def publish(
             raise InvalidRequest("--glue takes DATABASE.TABLE")
         result = t.publish(format=format, rebuild=rebuild, take_over=take_over)
         if glue is not None:
-            from inlay.engine import PUBLISHED_POINTER, Got
+            from inlay.engine import PUBLISHED_POINTER
             from inlay.functions.glue import client, register
 
-            answer = context.store.get(context.key(PUBLISHED_POINTER))
-            assert isinstance(answer, Got)
+            answer = context.get(PUBLISHED_POINTER)
+            assert answer is not None
             changed = register(client(), database, name, answer.body, back=rebuild)
             note(f"{'registered' if changed else 'already registered'} as {glue}")
     print_run(t, "publish", result, as_json=as_json)

@@ -25,24 +25,14 @@ def catalog_of(root: str, *, write: bool = False, credentials_role: str | None =
     """The tables under `root`, a folder of tables, as a catalog whose namespace has the folder's name. With
     `credentials_role`, the ARN of a role, engines that ask are lent credentials of one table."""
     from inlay import connect
-    from inlay.engine import (
-        POINTER,
-        PUBLISHED_POINTER,
-        Catalog,
-        Context,
-        EngineCredentials,
-        Got,
-        Head,
-        TableWrites,
-        open_store,
-    )
+    from inlay.engine import POINTER, PUBLISHED_POINTER, Context, served_catalog
     from inlay.errors import InvalidRequest
 
-    store, prefix = open_store(root)
-    namespace = prefix.rpartition("/")[2] or store.bucket
+    within = connect(root)
+    store, folder = within.store, within.key("")
+    namespace = within.root.rpartition("/")[2] or store.bucket
     if not namespace:
         raise InvalidRequest("the root of a disk is not a folder of tables")
-    folder = f"{prefix}/" if prefix else ""
 
     def published(after: str) -> Iterator[str]:
         names = [
@@ -51,12 +41,11 @@ def catalog_of(root: str, *, write: bool = False, credentials_role: str | None =
         return (name for name in sorted(names) if name > after and is_published(name))
 
     def is_published(table: str) -> bool:
-        is_there = isinstance(store.head(f"{folder}{table}/{PUBLISHED_POINTER}"), Head)
-        return is_there and is_open(table)
+        return within.has(f"{table}/{PUBLISHED_POINTER}") and is_open(table)
 
     def is_open(table: str) -> bool:
         """Not dropped: what was published stays for as long as the drop can be taken back."""
-        return isinstance(store.head(f"{folder}{table}/{POINTER}"), Head)
+        return within.has(f"{table}/{POINTER}")
 
     def is_name(table: str) -> bool:
         return bool(table) and "/" not in table and table not in (".", "..")
@@ -64,20 +53,23 @@ def catalog_of(root: str, *, write: bool = False, credentials_role: str | None =
     def context(table: str) -> Context:
         if not is_name(table):
             raise InvalidRequest(f"{table[:80]!r} is no name of a folder")
-        return connect(root).below(table)
+        return within.below(table)
 
     def pointer(table: str) -> bytes | None:
         if not is_name(table):
             return None
-        answer = store.get(f"{folder}{table}/{PUBLISHED_POINTER}")
-        return answer.body if isinstance(answer, Got) and is_open(table) else None
+        answer = within.get(f"{table}/{PUBLISHED_POINTER}")
+        return answer.body if answer is not None and is_open(table) else None
 
-    lent = None
-    if credentials_role is not None:
-        EngineCredentials.check_scheme(store.scheme)  # now, not when the first engine asks
-        lent = EngineCredentials(credentials_role, context, write)
-    writes = TableWrites(context) if write else None
-    return Catalog(namespace, published, pointer, writes, lent)
+    return served_catalog(
+        namespace,
+        published,
+        pointer,
+        context,
+        write=write,
+        role=credentials_role,
+        scheme=store.scheme,
+    )
 
 
 def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:

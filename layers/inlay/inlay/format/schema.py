@@ -123,6 +123,21 @@ def fields_within(kind: Type) -> tuple[Field, ...]:
             return ()
 
 
+def same_column(recorded: Field | None, field: Field) -> bool:
+    """Whether a file's column is the table's: its values, and the names by which they are found."""
+    if recorded is None or recorded.in_partition is not None:
+        return False
+    same = (recorded.id, recorded.name, recorded.nullable) == (field.id, field.name, field.nullable)
+    return same and _same_type(recorded.type, field.type)
+
+
+def _same_type(recorded: Type, kind: Type) -> bool:
+    old, new = fields_within(recorded), fields_within(kind)
+    if isinstance(kind, Primitive) or type(recorded) is not type(kind):
+        return recorded == kind
+    return len(old) == len(new) and all(map(same_column, old, new))
+
+
 def with_fields(kind: Type, change: Callable[[Field], Field]) -> Type:
     """The type with each field directly within it changed."""
     match kind:
@@ -282,12 +297,15 @@ def split_path(text: str) -> tuple[str, ...] | None:
 _LISTED = re.compile(r'"(?:[^"]|"")*"|.', re.DOTALL)
 
 
-def listed_names(text: str, *, calls: bool = False) -> tuple[str, ...]:
+def listed_names(text: str, *, calls: bool = False, plain: bool = False) -> tuple[str, ...]:
     """The names of a text that lists them, as they are written there: commas within double quotes do not
-    separate, nor with `calls` those within brackets; blanks around a name are not part of it.
+    separate, nor with `calls` those within brackets; blanks around a name are not part of it. `plain`:
+    names in double quotes without these, for what knows no table yet.
 
     >>> listed_names('a, "b, c"')
     ('a', '"b, c"')
+    >>> listed_names('"b, c", b.c', plain=True)
+    ('b, c', 'b.c')
     >>> listed_names("day(ts), bucket(16, id)", calls=True)
     ('day(ts)', 'bucket(16, id)')
     """
@@ -298,15 +316,11 @@ def listed_names(text: str, *, calls: bool = False) -> tuple[str, ...]:
             names.append("")
         else:
             names[-1] += part
-    return tuple(name.strip() for name in names if name.strip())
+    listed = tuple(name.strip() for name in names if name.strip())
+    return tuple(map(_unquoted, listed)) if plain else listed
 
 
-def unquoted(name: str) -> str:
-    """A name as a text that lists names has it, for what knows no table yet.
-
-    >>> unquoted('"b, c"'), unquoted("b.c")
-    ('b, c', 'b.c')
-    """
+def _unquoted(name: str) -> str:
     path = split_path(name) if name.startswith('"') else None
     return path[0] if path is not None and len(path) == 1 else name
 

@@ -23,7 +23,7 @@ from urllib.parse import unquote_plus
 
 from aws_lambda_powertools.utilities.parser import BaseModel, Field
 
-from inlay.engine import IngestSource, landed_object
+from inlay.engine import IngestSource
 from inlay.errors import InvalidRequest
 from inlay.functions import settings
 from inlay.functions.tables import LANDING
@@ -142,7 +142,7 @@ def _arrival(
     table, slash, path = key.removeprefix(landing).partition("/")
     is_landed = key.startswith(landing)
     # Markers are no news wherever they are: consoles and pyarrow make one of the landing zone itself.
-    if is_landed and landed_object(path if slash else table, size=detail.size).is_ignored:
+    if is_landed and IngestSource.is_ignored(path if slash else table, size=detail.size):
         return ()
     if not is_landed or not slash:
         raise InvalidRequest(

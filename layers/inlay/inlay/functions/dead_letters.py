@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import unquote_plus
 
-from inlay.engine import DELETE_MODES, decode_json
+from inlay.engine import decode_json
 from inlay.errors import InlayError, InvalidRequest, StoreUnavailable
+from inlay.functions.validation import Mode
 from inlay.functions.verdict import QUEUE_STEP, code_of
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ _WITHHELD = "…"
 _SHOWN: Mapping[str, Callable[[Any], bool]] = {
     "id": lambda said: isinstance(said, str),
     "table": lambda said: isinstance(said, str) and bool(_PLACE.fullmatch(said)),
-    "mode": lambda said: said in (*DELETE_MODES, "erase"),
+    "mode": lambda said: said in get_args(Mode),
     "requested_at": lambda said: isinstance(said, str) and bool(_TIME.fullmatch(said)),
     **dict.fromkeys(("hops", "left_units", "left_bytes"), lambda said: isinstance(said, int)),
 }

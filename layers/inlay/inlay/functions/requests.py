@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import pyarrow as pa
 from aws_lambda_powertools.utilities.parser import BaseModel, Field
@@ -18,7 +18,7 @@ from pydantic import AfterValidator, ConfigDict, model_validator
 
 from inlay.engine import Request
 from inlay.errors import InvalidRequest
-from inlay.functions.validation import check_table_name
+from inlay.functions.validation import Mode, check_table_name
 
 # The ledger keeps a digest; the bound keeps log lines and receipts readable.
 _MAX_ID = 256
@@ -39,7 +39,6 @@ def _utc(at: datetime) -> datetime:
 
 
 TableName = Annotated[str, AfterValidator(check_table_name)]
-Mode = Literal["tombstone", "vector", "surgery", "rewrite", "erase"]
 Scalar = str | int | float | bool | None
 
 

@@ -11,13 +11,11 @@ from functools import cache
 
 from inlay.engine import (
     Context,
-    MeteredStore,
     ObjectStore,
     Snapshot,
     Workers,
     load_pointer,
     open_store,
-    refuse_handed_over,
 )
 from inlay.functions import settings
 
@@ -30,21 +28,21 @@ _PARALLEL = 16
 def table_context(table: str) -> Context:
     """A new context for one piece of work on a table, which may not exist."""
     return Context(
-        store=MeteredStore(store()),
+        store=store(),
         root=f"{settings.prefix()}{TABLES}{table}",
         uri=f"{settings.bucket_uri()}/{settings.prefix()}{TABLES}{table}",
         executor=executor(),
         parallel=_PARALLEL,
         adopt_from=settings.adopt_from(),
-    )
+    ).metered()
 
 
 def current_snapshot(table: str) -> Snapshot:
     """Of a table that has work to be looked for. Raises `TableHandedOver`, which rounds leave out."""
     ctx = table_context(table)
-    snapshot = load_pointer(ctx).snapshot
-    refuse_handed_over(ctx, snapshot)
-    return snapshot
+    loaded = load_pointer(ctx)
+    loaded.refuse_handed_over(ctx)
+    return loaded.snapshot
 
 
 def table_names() -> Iterator[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from aws_lambda_powertools.utilities.parser import BaseModel, ValidationError
 
@@ -24,6 +24,9 @@ from inlay.errors import (
     NewerMessage,
     RequestReused,
 )
+
+# How a delete that is asked for is carried out.
+Mode = Literal["tombstone", "vector", "surgery", "rewrite", "erase"]
 
 Model = TypeVar("Model", bound=BaseModel)
 

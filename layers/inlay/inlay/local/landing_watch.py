@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from inlay.engine import event_of
+from inlay.engine import EmbeddedS3
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -46,7 +46,7 @@ class LandingWatch:
                     key, etag = item["Key"], item["ETag"]
                     if self._announced.get(key) == etag or item["LastModified"] < oldest:
                         continue
-                    landed = event_of(self.bucket, key, item)
+                    landed = EmbeddedS3.event_of(self.bucket, key, item)
                     self.sqs.send_message(QueueUrl=self.queue_url, MessageBody=json.dumps(landed))
                     self._announced[key] = etag
                     count += 1

@@ -38,7 +38,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from inlay.engine import AwsAnswer, AwsRequest, DataDir, EmbeddedS3
+from inlay.engine import AwsAnswer, AwsRequest, EmbeddedS3
 
 if TYPE_CHECKING:
     from inlay.local.queues import Queues
@@ -100,7 +100,7 @@ class AwsApp:
             self._queues = Queues()
             self._queues.reset()
         self._s3 = EmbeddedS3(notify=self._queues.send if self._queues is not None else None)
-        self._kept = DataDir(data_dir, self._s3) if data_dir is not None else None
+        self._kept = self._s3.keep_in(data_dir) if data_dir is not None else None
         self._log: deque[LoggedRequest] = deque(maxlen=LOG_ENTRIES)
         self._numbers = itertools.count(1)
 

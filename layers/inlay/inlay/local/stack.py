@@ -28,7 +28,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from inlay.engine import event_of
+from inlay.engine import EmbeddedS3
 from inlay.errors import InvalidRequest, StoreUnavailable
 from inlay.functions.dead_letters import Letter, read_letters, release
 from inlay.local.event_sources import Attached, EventSources
@@ -416,7 +416,7 @@ class LocalStack:
                 for version in page.get("Versions", []):
                     if version["IsLatest"] and version["LastModified"] >= oldest:
                         version_id = version["VersionId"]
-                        landed = event_of(
+                        landed = EmbeddedS3.event_of(
                             self.bucket, version["Key"], version, version_id=version_id
                         )
                         self.send(rule.queue, landed)

@@ -40,7 +40,6 @@ from inlay.ops.commit.driver import (
     commit,
     expect_committed,
     recent_base,
-    refuse_handed_over,
 )
 from inlay.ops.context import Context
 from inlay.ops.erase.finish import FinishOptions, SweepResult, finish_erasures
@@ -149,7 +148,7 @@ def collect_garbage(
     margin_us = int(clock_margin_seconds * 1_000_000)
     loaded = recent_base(ctx, base)
     ctx = replace(ctx, table_id=loaded.snapshot.table_id)
-    refuse_handed_over(ctx, loaded.snapshot)  # the other catalog's files are garbage here
+    loaded.refuse_handed_over(ctx)  # the other catalog's files are garbage here
     if has_memory(loaded.snapshot) and ctx.branch is None and not dry_run:
         _keep_memory(
             ctx,

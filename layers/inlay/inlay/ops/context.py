@@ -24,7 +24,8 @@ from weakref import WeakValueDictionary
 from inlay.format.snapshot import Note
 from inlay.ops.cache import ObjectCache
 from inlay.parquet.read.ranges import Objects
-from inlay.storage.base import Got, ObjectStore
+from inlay.plan.refs import MAIN, check_name
+from inlay.storage.base import Got, Head, ObjectStore
 from inlay.storage.open import below, open_store
 from inlay.storage.wrapped import (
     MeteredStore,
@@ -219,6 +220,17 @@ class Context:
         """Requests and bytes of this context's store so far."""
         return usage_of(self.store)
 
+    @property
+    def ref(self) -> str:
+        """The name of what is read and written: the branch, or main."""
+        return self.branch or MAIN
+
+    @staticmethod
+    def branch_of(ref: str | None) -> str | None:
+        """The `branch` of a context for the ref that a user names. Raises `InvalidRequest` for what is no
+        name of one."""
+        return None if ref is None or ref == MAIN else check_name(ref)
+
     def key(self, relative: str) -> str:
         """The store key of an object named relative to the table root."""
         return f"{self.root}/{relative}" if self.root else relative
@@ -227,6 +239,10 @@ class Context:
         """An object of the table; None if there is none. One GET."""
         answer = self.store.get(self.key(relative))
         return answer if isinstance(answer, Got) else None
+
+    def has(self, relative: str) -> bool:
+        """Whether the table has an object. One HEAD."""
+        return isinstance(self.store.head(self.key(relative)), Head)
 
     def write_once(
         self, relative: str, body: bytes, *, over: str | None = None, compare: bool = True
@@ -242,6 +258,10 @@ class Context:
     def below(self, relative: str) -> Context:
         """Of another table, in a folder below this one."""
         return connect(below(self.uri, relative))
+
+    def metered(self) -> Context:
+        """The same, whose `usage` begins now."""
+        return replace(self, store=MeteredStore(self.store))
 
     def store_at(self, bucket: str) -> ObjectStore:
         """The store, for another bucket of it."""

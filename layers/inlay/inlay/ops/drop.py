@@ -26,7 +26,7 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.format.keys import ObjectKind, classify
-from inlay.ops.commit.driver import decided, refuse_handed_over
+from inlay.ops.commit.driver import decided
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer
 from inlay.ops.metadata.needed_decisions import needed_decisions
@@ -71,7 +71,7 @@ def drop(
     pointer = ctx.store.head(ctx.key(keys.POINTER))
     if isinstance(pointer, Head):
         loaded = load_pointer(ctx) if dry_run else decided(ctx, load_pointer(ctx))
-        refuse_handed_over(ctx, loaded.snapshot)
+        loaded.refuse_handed_over(ctx)
         _refuse_holds(ctx, loaded)
         since_us = loaded.date_us
         if not dry_run:

@@ -3,12 +3,12 @@ the rows that were added.
 
 Promise: the parts of a range of versions have what `ops.feed.Changes` returns for it, each row once; those
 of added rows leave out what was deleted, and nothing else. Units of an update are in one part, because its
-rows are paired. A part is a `Step`, or some units of one, without the statistics of its files; it pickles.
+rows are paired. A part has a step, or some units of one, without the statistics of its files; it pickles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -29,7 +29,7 @@ from inlay.ops.feed import (
 )
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer, load_seen
 from inlay.ops.read.scan import Scan
-from inlay.parquet.read.reader import Ahead
+from inlay.parquet.read.reader import AHEAD, Ahead
 from inlay.plan.feed import FeedUnit, Step, reported_schema
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
@@ -40,12 +40,14 @@ from inlay.plan.scan import FileTask, plan_scan
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedParts:
     """Columns `ids` of `schema`, of the rows that `where` selects. `key` is the table's primary key, by
-    which updates are paired; () for none."""
+    which updates are paired; () for none. A part, or the changes of one version, are the same with their
+    `step`."""
 
     schema: Schema
     ids: tuple[int, ...]
     key: tuple[int, ...] = ()
     where: Predicate = TRUE
+    step: Step | None = None
     # The columns of a change, after the table's.
     COLUMNS: ClassVar = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
 
@@ -56,7 +58,7 @@ class FeedParts:
 
     # -- planning -----------------------------------------------------------------------------
 
-    def steps(self, ctx: Context, since: int, to: int) -> Iterator[Step]:
+    def steps(self, ctx: Context, since: int, to: int) -> Iterator[FeedParts]:
         """The changes of each version after `since`. Raises `VersionNotFound` where they have expired."""
         table = load_pointer(ctx).pointer
         if since < to and max(since, 1) < table.oldest_version:
@@ -67,35 +69,37 @@ class FeedParts:
                 table=ctx.uri,
                 version=since,
             )
-        return self._between(ctx, table, since, load_seen(ctx, table, to))
+        for step in self._between(ctx, table, since, load_seen(ctx, table, to)):
+            yield replace(self, step=step)
 
     def _between(self, ctx: Context, table: Snapshot, since: int, to: Snapshot) -> Iterator[Step]:
         return plan_steps(ctx, table, since, to, schema=self.schema, predicate=self.where)
 
-    def rows_there(self, ctx: Context, version: int) -> Step:
+    def rows_there(self, ctx: Context, version: int) -> FeedParts:
         """All rows of a version, as if it had added them all."""
         snapshot = load_seen(ctx, load_pointer(ctx).pointer, version)
         others = tuple(s for s in snapshot.schemas if s.id != self.schema.id)
         in_its_columns = replace(snapshot, schemas=(*others, self.schema), schema_id=self.schema.id)
         scan = Scan(ctx, State(in_its_columns), where=self.where)
-        return Step(
+        step = Step(
             version=version,
             time_us=snapshot.commit.time_us,
             operation="append",
             schema=self.schema,
             units=tuple(FeedUnit((), (task,)) for task in scan.plan.tasks),
         )
+        return replace(self, step=step)
 
-    def parts(self, ctx: Context, steps: Iterable[Step]) -> Iterator[Step]:
-        for step in steps:
-            if self._rows(ctx).pairs(step):
-                yield _part(step, step.units)
-            else:
-                yield from (_part(step, (unit,)) for unit in step.units)
+    def parts(self, ctx: Context) -> Iterator[FeedParts]:
+        """Of a step."""
+        if self._rows(ctx).pairs(self._step):
+            yield self._part(self._step, self._step.units)
+        else:
+            yield from (self._part(self._step, (unit,)) for unit in self._step.units)
 
     def added(
         self, ctx: Context, current: LoadedTable, version: int, *, live: bool = False
-    ) -> Sequence[FileTask | Step]:
+    ) -> Sequence[FileTask | FeedParts]:
         """What a version adds: files to read, and parts to compare with what they replaced (`read_added`);
         with `live` all its live rows. () for a version that is yet to come. One GET, unless it is the
         `current` one."""
@@ -121,42 +125,61 @@ class FeedParts:
 
     def _compared(
         self, ctx: Context, table: Snapshot, snapshot: Snapshot
-    ) -> Iterator[FileTask | Step]:
+    ) -> Iterator[FileTask | FeedParts]:
         """What a version has that its predecessor had not. Its files may be older than the version."""
         for step in self._between(ctx, table, snapshot.version - 1, snapshot):
             for unit in step.units:
                 if unit.before and unit.after:
-                    yield _part(step, (unit,))
+                    yield self._part(step, (unit,))
                 else:
                     yield from unit.after
 
-    # -- reading, in any process --------------------------------------------------------------
-
-    def read(self, ctx: Context, part: Step, ahead: Ahead) -> Iterator[pa.RecordBatch]:
-        """The changes, with the columns of the feed."""
-        return self._rows(ctx, ahead).batches(part)
-
-    def read_added(self, ctx: Context, part: Step, ahead: Ahead) -> Iterator[pa.RecordBatch]:
-        """The rows that were added, alone."""
-        for sign, rows in self._rows(ctx, ahead).signed(part):
-            if sign > 0:
-                yield from rows.to_batches()
-
-    def _rows(self, ctx: Context, ahead: Ahead | None = None) -> FeedRows:
-        return FeedRows(
-            ctx=ctx, schema=self.schema, ids=self.ids, key=self.key, ahead=ahead or Ahead()
-        )
-
-
-def _part(step: Step, units: tuple[FeedUnit, ...]) -> Step:
-    """Some units of a step, without the statistics of their files, which are no longer needed."""
-    return replace(
-        step,
-        units=tuple(
+    def _part(self, step: Step, units: tuple[FeedUnit, ...]) -> FeedParts:
+        """Some units of a step, without the statistics of their files, which are no longer needed."""
+        bare = tuple(
             FeedUnit(
                 tuple(replace(t, file=replace(t.file, stats={})) for t in unit.before),
                 tuple(replace(t, file=replace(t.file, stats={})) for t in unit.after),
             )
             for unit in units
-        ),
-    )
+        )
+        return replace(self, step=replace(step, units=bare))
+
+    @property
+    def _step(self) -> Step:
+        assert self.step is not None, "a part, or the changes of a version"
+        return self.step
+
+    @property
+    def version(self) -> int:
+        return self._step.version
+
+    @property
+    def tasks(self) -> Sequence[FileTask]:
+        """The files with rows that went, or came."""
+        return self._step.tasks
+
+    @property
+    def added_bytes(self) -> int:
+        """Of the files with rows that came."""
+        return sum(task.file.size for unit in self._step.units for task in unit.after)
+
+    # -- reading, in any process --------------------------------------------------------------
+
+    def read(self, ctx: Context, *, budget_bytes: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The changes, with the columns of the feed; at most `budget_bytes` are read ahead."""
+        return self._rows(ctx, budget_bytes).batches(self._step)
+
+    def read_added(
+        self, ctx: Context, *, budget_bytes: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows that were added, alone."""
+        for sign, rows in self._rows(ctx, budget_bytes).signed(self._step):
+            if sign > 0:
+                yield from rows.to_batches()
+
+    def _rows(self, ctx: Context, budget_bytes: int | None = None) -> FeedRows:
+        ahead = AHEAD
+        if budget_bytes is not None:
+            ahead = Ahead(budget_bytes=budget_bytes, parallel=ctx.parallel)
+        return FeedRows(ctx=ctx, schema=self.schema, ids=self.ids, key=self.key, ahead=ahead)

@@ -29,7 +29,7 @@ from inlay.ops.write.folders import check_folders
 from inlay.parquet.arrow.pieces import narrow, pieces
 from inlay.parquet.arrow.types import check_parquet_types, schema_to_arrow
 from inlay.parquet.arrow.words import words_of
-from inlay.plan.change_records import operations_of
+from inlay.plan.change_records import Operations
 from inlay.text.bytes import compression_of, decompressed, reading
 from inlay.text.connect import RecordShape
 from inlay.text.dates import DateFormats
@@ -166,7 +166,7 @@ def change_columns(
     known = None
     shape = partial(RecordShape, columns=frozenset(columns.names))
     if column is not None or operations is not None:
-        known = operations_of(operations, column=column)
+        known = Operations.of(operations, column=column)
         for name in sorted(known.columns.difference(columns.names)):
             columns = columns.append(pa.field(name, pa.string()))
     return columns, partial(shape, known)

@@ -43,11 +43,6 @@ def deletes_row(meaning: Meaning) -> bool | None:
             return None
 
 
-def meanings(*, deletes: bool) -> tuple[Meaning, ...]:
-    """Those of records that delete a row, or that give one."""
-    return tuple(meaning for meaning in get_args(Meaning) if deletes_row(meaning) is deletes)
-
-
 # The rank of a record: comparable with those of the same order columns.
 Rank = tuple[Any, ...]
 
@@ -123,6 +118,46 @@ class Operations:
     echoes: frozenset[str] = frozenset()
     tombstoned: bool = False
     absent: str = ""
+
+    @staticmethod
+    def of(
+        given: str | Mapping[str, Iterable[str]] | Operations | None, *, column: str | None = None
+    ) -> Operations:
+        """Of the name of a preset, or of the known values: {"rows": ["I", "U"], "deletes": ["D"]}. None is
+        `common`. Raises `InvalidRequest`."""
+        operations: Operations | None
+        match given:
+            case None:
+                operations = COMMON
+            case Operations():
+                operations = given
+            case str():
+                operations = PRESETS.get(given)
+            case Mapping() if given.keys() <= {"rows", "deletes", "before"}:
+                values = {name: _texts(name, texts) for name, texts in given.items()}
+                rows, deletes, before = (
+                    values.get(name, frozenset()) for name in ("rows", "deletes", "before")
+                )
+                operations = Operations("op", rows, deletes, before)
+            case _:  # refused below
+                operations = None
+        if operations is None:
+            raise InvalidRequest(
+                f"operations cannot be {str(given)[:100]!r}",
+                next_step=f"Name a producer ({', '.join(PRESETS)}), or the values: "
+                '{"rows": ["I", "U"], "deletes": ["D"]}',
+            )
+        shared = operations.rows & operations.deletes | operations.before & (
+            operations.rows | operations.deletes
+        )
+        if shared:
+            raise InvalidRequest(f"operations with two meanings: {_listed(shared)}")
+        return replace(operations, column=column) if column is not None else operations
+
+    @staticmethod
+    def meanings(*, deletes: bool) -> tuple[Meaning, ...]:
+        """Those of records that delete a row, or that give one."""
+        return tuple(meaning for meaning in get_args(Meaning) if deletes_row(meaning) is deletes)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -310,41 +345,6 @@ PRESETS: Mapping[str, Operations] = MappingProxyType(
         "kafka-tombstones": KAFKA_TOMBSTONES,
     }
 )
-
-
-def operations_of(
-    given: str | Mapping[str, Iterable[str]] | Operations | None, *, column: str | None = None
-) -> Operations:
-    """Of the name of a preset, or of the known values: {"rows": ["I", "U"], "deletes": ["D"]}. None is
-    `common`. Raises `InvalidRequest`."""
-    operations: Operations | None
-    match given:
-        case None:
-            operations = COMMON
-        case Operations():
-            operations = given
-        case str():
-            operations = PRESETS.get(given)
-        case Mapping() if given.keys() <= {"rows", "deletes", "before"}:
-            values = {name: _texts(name, texts) for name, texts in given.items()}
-            rows, deletes, before = (
-                values.get(name, frozenset()) for name in ("rows", "deletes", "before")
-            )
-            operations = Operations("op", rows, deletes, before)
-        case _:  # refused below
-            operations = None
-    if operations is None:
-        raise InvalidRequest(
-            f"operations cannot be {str(given)[:100]!r}",
-            next_step=f"Name a producer ({', '.join(PRESETS)}), or the values: "
-            '{"rows": ["I", "U"], "deletes": ["D"]}',
-        )
-    shared = operations.rows & operations.deletes | operations.before & (
-        operations.rows | operations.deletes
-    )
-    if shared:
-        raise InvalidRequest(f"operations with two meanings: {_listed(shared)}")
-    return replace(operations, column=column) if column is not None else operations
 
 
 def _texts(name: str, values: Iterable[str]) -> frozenset[str]:

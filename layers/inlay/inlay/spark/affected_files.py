@@ -17,14 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from inlay.engine import Predicate, Primitive, Schema
-from inlay.format.schema import Field
-from inlay.plan.pruning.prune import Evidence
-from inlay.plan.scan import FileTask
+from inlay.engine import Field, FileTask, PartedChange, Predicate, Primitive, Schema
 from inlay.spark.batches import collect_pickled, pickled_batch
 from inlay.spark.conditions import PREDICATES, TRUE, column_of, plan_of
 from inlay.spark.context import java_class
-from inlay.spark.types import SPARK_TYPES
+from inlay.spark.types import spark_leaf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -171,7 +168,7 @@ class _Reading:
                 return value.toJavaBigDecimal()
             case Primitive(name="bool" | "double") as kind:
                 return bool(value) if kind.name == "bool" else float(value)
-            case Primitive(name=name, unit="" | "us") if SPARK_TYPES[name].bounds:
+            case Primitive(unit="" | "us") as kind if spark_leaf(kind).bounds:
                 return int(value)
             case _:  # no key of another type bounds the files
                 return None
@@ -194,7 +191,7 @@ def _kind(node: Any) -> str:
 
 def _is_key(kind: Any) -> bool:
     leaf = isinstance(kind, Primitive) and kind.unit in ("", "us")
-    return leaf and SPARK_TYPES[kind.name].bounds
+    return leaf and spark_leaf(kind).bounds
 
 
 # -- files that a source can hit ------------------------------------------------------------------
@@ -204,26 +201,17 @@ _Bounds = tuple[tuple[tuple[Any, Any] | None, ...], ...]
 
 
 def files_matched(
-    source: DataFrame, affected: Affected, tasks: Sequence[FileTask], evidence: Evidence
+    source: DataFrame, affected: Affected, tasks: Sequence[FileTask], change: PartedChange
 ) -> list[FileTask]:
     """The tasks whose files, by their bounds, can have a key of the source. One pass over the source."""
     spark = source.sparkSession
     keys = [column_of(spark, key).alias(f"k{n}") for n, (_, key) in enumerate(affected.keys)]
     bounds = tuple(
-        tuple(_bounds_of(evidence, task, field) for task in tasks) for field, _ in affected.keys
+        tuple(change.bounds(task, field) for task in tasks) for field, _ in affected.keys
     )
     looking = partial(_look_up, bounds, len(tasks))
     hit = reduce(or_, collect_pickled(source.select(*keys), looking), frozenset[int]())
     return [task for n, task in enumerate(tasks) if n in hit]
-
-
-def _bounds_of(evidence: Evidence, task: FileTask, field: Field) -> tuple[Any, Any] | None:
-    bounds = evidence.column(task.file, field.id)
-    if bounds is None or bounds.lower is None or bounds.upper is None:
-        return None
-    if bounds.kind is not None and bounds.kind != field.type:
-        return None  # of a narrower type, in other units perhaps
-    return bounds.lower, bounds.upper
 
 
 def _look_up(

@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from inlay.engine import Predicate, parse_predicate
+from inlay.engine import FileTask, Predicate, ScanParts, Snapshot, parse_predicate
 from inlay.errors import InvalidRequest, UnsupportedType
-from inlay.ops.read.scan import Scan
-from inlay.parquet.read.selection import Projection
-from inlay.plan.scan import FileTask
 from inlay.spark.conditions import TRUE
-from inlay.spark.connect import at_ref, connect, load_state
+from inlay.spark.connect import at_ref, connect, load_snapshot
 from inlay.spark.context import find_context, is_set
 from inlay.spark.native import (
     BATCH_SETTING,
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from inlay.engine import Schema
-    from inlay.plan.metadata.state import State
 
 TIME_SETTING = "spark.sql.timeType.enabled"
 
@@ -66,7 +62,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    state: State
+    snapshot: Snapshot
     split: Split
     columns: tuple[int, ...]
     asked: StructType
@@ -74,7 +70,7 @@ class _Plan:
 
     @property
     def schema(self) -> Schema:
-        return self.state.snapshot.schema
+        return self.snapshot.schema
 
 
 def read(
@@ -117,7 +113,7 @@ def explain(
     plan = _plan(spark, at_ref(uri, ref), columns, where, version, native)
     split = plan.split
     return Explained(
-        version=plan.state.snapshot.version,
+        version=plan.snapshot.version,
         native_files=len(split.native),
         native_bytes=sum(task.file.size for task in split.native),
         source_files=len(split.rest),
@@ -139,29 +135,28 @@ def count(
     by a Spark job that reads only the columns of deletes and filter. With `since`, only in files with rows
     that were added after this version: the rows of loads, until compaction mixes them with older ones."""
     uri = at_ref(uri, ref)
-    state = load_state(uri, version=version)
-    scan = Scan(connect(uri), state, where=where)
+    snapshot = load_snapshot(uri, version=version)
     context = find_context(spark)
     if context is None and since is None:
-        return scan.count()
-    tasks = [t for t in scan.plan.tasks if since is None or t.file.newest_rows > since]
+        return ScanParts.count(connect(uri), snapshot, where)
+    live = ScanParts.plan(connect(uri), snapshot, where)
+    tasks = [t for t in live if since is None or t.file.newest_rows > since]
     judged = [task for task in tasks if not task.whole]
     known = sum(task.file.rows for task in tasks if task.whole)
     if not judged:
         return known
     if context is None:
-        return known + _count(uri, state.snapshot.schema, tuple(judged))
+        return known + _count(uri, snapshot.schema, tuple(judged))
     parts = plan_partitions(
         judged, partition_bytes=PARTITION_BYTES, parallelism=context.defaultParallelism
     )
-    counting = partial(_count, uri, state.snapshot.schema)
+    counting = partial(_count, uri, snapshot.schema)
     groups = context.parallelize([part.tasks for part in parts], len(parts))
     return known + int(groups.map(counting).sum())
 
 
 def _count(uri: str, schema: Schema, tasks: tuple[FileTask, ...]) -> int:
-    ctx = connect(uri)
-    rows = ctx.reader.rows(tasks, Projection(schema=schema, columns=()))
+    rows = ScanParts(schema=schema, ids=()).read(connect(uri), tasks)
     return sum(batch.num_rows for batch in rows)
 
 
@@ -176,19 +171,19 @@ def _plan(
     from inlay.spark.types import column_ids, named_as_in, spark_schema
 
     by_spark = may_be_native(native)
-    state = load_state(uri, version=version)
-    schema = state.snapshot.schema
+    snapshot = load_snapshot(uri, version=version)
+    schema = snapshot.schema
     # Checked here, these raise their own errors; in Spark's planning they would appear as Spark errors.
     names = schema.names if columns is None else named_as_in(schema, columns)
-    scan = Scan(connect(uri), state, columns=names, where=where)
+    tasks = ScanParts.plan(connect(uri), snapshot, where, columns=names)
     asked = spark_schema(schema, names)
     _check_times(spark, asked)
     ids = column_ids(schema, names)
     predicate = TRUE if where is None else parse_predicate(where, schema)
     if not by_spark:
-        return _Plan(state, Split(rest=scan.plan.tasks), ids, asked, predicate)
-    parts = split(spark, uri, scan.plan.tasks, schema, ids, predicate)
-    return _Plan(state, parts, ids, asked, predicate)
+        return _Plan(snapshot, Split(rest=tasks), ids, asked, predicate)
+    parts = split(spark, uri, tasks, schema, ids, predicate)
+    return _Plan(snapshot, parts, ids, asked, predicate)
 
 
 def _through_source(
@@ -199,7 +194,7 @@ def _through_source(
     where: str | None,
 ) -> DataFrame:
     _check_batches(spark, plan)
-    reader = spark.read.format("inlay").option("version", plan.state.snapshot.version)
+    reader = spark.read.format("inlay").option("version", plan.snapshot.version)
     if (context := find_context(spark)) is not None:
         reader = reader.option("parallelism", context.defaultParallelism)
     if columns is not None:

@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from inlay.engine import Context
+from inlay.engine import Context, FileTask, ScanParts
 from inlay.errors import InputError
-from inlay.parquet.read.selection import Projection
-from inlay.plan.scan import FileTask
 from inlay.spark.context import context_of
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
@@ -83,12 +81,12 @@ def pickled_tasks(spark: SparkSession, tasks: Sequence[FileTask], verb: str) -> 
 
 
 def read_pickled(
-    ctx: Context, batches: Iterable[pa.RecordBatch], projection: Projection
+    ctx: Context, batches: Iterable[pa.RecordBatch], scan: ScanParts
 ) -> Iterator[pa.RecordBatch]:
     """On an executor: the rows of the tasks in these batches."""
     for batch in batches:
         for tasks in batch.column(0).to_pylist():
-            yield from gathered(ctx.reader.rows(pickle.loads(tasks), projection))
+            yield from gathered(scan.read(ctx, pickle.loads(tasks)))
 
 
 def collect_pickled(rows: DataFrame, work: Map) -> list[Any]:

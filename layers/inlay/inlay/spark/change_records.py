@@ -1,4 +1,4 @@
-"""Change records as Spark has them: what each does, by the rule of `plan.change_records`.
+"""Change records as Spark has them: what each does, by the rule of `Operations`.
 
 Promise: the frame stays one plan, of which `count_known` makes one pass (another if it refuses). Envelopes
 are taken apart, values that a producer left out are refused, and operations mean what they mean to
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from inlay.engine import Operations
 from inlay.errors import InvalidRequest
-from inlay.plan.change_records import Operations, meanings, operations_of
 from inlay.spark.conditions import quoted
 from inlay.spark.types import spelled
 
@@ -37,11 +37,11 @@ def operations_in(
             "operations and deletes both say which records delete",
             next_step='Give one of them: operations={"rows": […], "deletes": […]}',
         )
-    common = operations_of(None)
+    common = Operations.of(None)
     if deletes is not None:
         rows = sorted(common.rows - set(deletes))
-        return operations_of({"rows": rows, "deletes": deletes}, column=op)
-    found = operations_of(operations)
+        return Operations.of({"rows": rows, "deletes": deletes}, column=op)
+    found = Operations.of(operations)
     # A producer's name also names its column, unless the caller has another one.
     return found if operations is not None and op == common.column else replace(found, column=op)
 
@@ -123,7 +123,7 @@ def which(*, deletes: bool) -> Column:
     """The marked records that delete a row, or that give one."""
     from pyspark.sql import functions as f
 
-    return f.col(MEANING).isin(*meanings(deletes=deletes))
+    return f.col(MEANING).isin(*Operations.meanings(deletes=deletes))
 
 
 def count_known(marked: DataFrame, operations: Operations | None, uri: str) -> int:

@@ -20,17 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from inlay.engine import ClusterPlan, RunWriter, parse_predicate
-from inlay.format.entry import DataFile
-from inlay.parquet.read.selection import Projection
-from inlay.plan.scan import FileTask
+from inlay.engine import ClusterPlan, DataFile, FileTask, ScanParts, parse_predicate
 from inlay.progress import Progress, no_progress
 from inlay.spark.batches import collect_pickled, pickled_batch, pickled_tasks, read_pickled
 from inlay.spark.conditions import TRUE
 from inlay.spark.connect import connect, load_writable
 from inlay.spark.context import context_of
 from inlay.spark.native import native_frames, split, united
-from inlay.spark.types import arrow_for, spark_type, to_spark
+from inlay.spark.types import SPARK_TYPES, arrow_for, to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -122,7 +119,7 @@ def _write(
     uri: str,
     plan: ClusterPlan,
     tasks: Sequence[FileTask],
-    writer: RunWriter,
+    writer: ClusterPlan,
 ) -> list[DataFile]:
     """Writes the rows of `tasks` into files of one run."""
     snapshot, order = plan.loaded.snapshot, plan.order
@@ -146,13 +143,13 @@ def _write(
 def _rows(
     spark: SparkSession,
     uri: str,
-    writer: RunWriter,
+    writer: ClusterPlan,
     tasks: Sequence[FileTask],
     columns: Sequence[int] = (),
 ) -> DataFrame:
     """The live rows of `tasks`: all columns, with each row's partition where the table has partitions; or
     only these columns. Files that Spark reads exactly are read by it."""
-    schema = writer.table.snapshot.schema
+    schema = writer.schema
     if not columns and writer.has_partitions:
         return _through_python(spark, uri, writer, tasks)
     shape = _shape(schema, columns)
@@ -168,11 +165,11 @@ def _rows(
 def _through_python(
     spark: SparkSession,
     uri: str,
-    writer: RunWriter,
+    writer: ClusterPlan,
     tasks: Sequence[FileTask],
     columns: Sequence[int] = (),
 ) -> DataFrame:
-    shape = _shape(writer.table.snapshot.schema, columns)
+    shape = _shape(writer.schema, columns)
     if not columns and writer.has_partitions:
         shape = shape.add(_PARTITION, "string", nullable=False)
     read = partial(_read_part, uri, writer, tuple(columns))
@@ -189,7 +186,7 @@ def _shape(schema: Schema, columns: Sequence[int]) -> StructType:
 
     return StructType(
         [
-            StructField(_name(f.id), spark_type(f.type, (f.name,)), f.nullable)
+            StructField(_name(f.id), SPARK_TYPES.of(f.type, (f.name,)), f.nullable)
             for f in schema.fields
             if not columns or f.id in columns
         ]
@@ -233,13 +230,13 @@ def _cell(column: Column, cuts: Sequence[Any], low: int, high: int) -> Column:
 
 
 def _read_part(
-    uri: str, writer: RunWriter, columns: tuple[int, ...], batches: Iterator[pa.RecordBatch]
+    uri: str, writer: ClusterPlan, columns: tuple[int, ...], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    schema = writer.table.snapshot.schema
+    schema = writer.schema
     ids = tuple(f.id for f in schema.fields if not columns or f.id in columns)
-    projection = Projection(schema=schema, columns=ids)
+    scan = ScanParts(schema=schema, ids=ids)
     arrow = arrow_for(_shape(schema, columns))
-    for piece in read_pickled(connect(uri), batches, projection):
+    for piece in read_pickled(connect(uri), batches, scan):
         if columns or not writer.has_partitions:
             yield to_spark(piece, arrow)
             continue
@@ -249,7 +246,7 @@ def _read_part(
 
 
 def _write_part(
-    uri: str, writer: RunWriter, batches: Iterator[pa.RecordBatch]
+    uri: str, writer: ClusterPlan, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Rows arrive in order: nothing is sorted here."""
     yield from map(pickled_batch, writer.write(connect(uri), batches))

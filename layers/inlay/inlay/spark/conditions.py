@@ -14,9 +14,8 @@ from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from inlay.engine import Predicate, PredicateBuilder, PredicateFold, Primitive, Schema
+from inlay.engine import Field, Predicate, PredicateBuilder, PredicateFold, Primitive, Schema
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.format.schema import Field
 from inlay.spark.context import java_class
 
 if TYPE_CHECKING:
@@ -61,6 +60,11 @@ def condition_of(predicate: Predicate, schema: Schema) -> Column | None:
 def quoted(name: str) -> str:
     """A column's name, quoted for Spark's SQL."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def in_sql(name: str) -> str:
+    """A column's name, quoted for the library's SQL."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def attribute(frame: Any, name: str) -> Column:
@@ -225,7 +229,7 @@ def _literal(value: bool | None) -> Any:
 def value_of(kind: Primitive, value: Any) -> Any:
     from pyspark.sql import functions as f
 
-    from inlay.spark.types import spark_type
+    from inlay.spark.types import SPARK_TYPES
 
     found: Any = value
     match kind.name:
@@ -252,7 +256,7 @@ def value_of(kind: Primitive, value: Any) -> Any:
             found = _time(int(value) * _PER_UNIT[kind.unit]).isoformat(" ")
         case _:
             raise _NoCondition
-    return f.lit(found).cast(spark_type(kind))
+    return f.lit(found).cast(SPARK_TYPES.of(kind))
 
 
 def default_of(field: Field, kind: DataType) -> Any:

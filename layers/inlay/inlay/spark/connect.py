@@ -9,11 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from inlay.engine import Context, Workers, load_pointer, open_store
+from inlay.engine import (
+    Context,
+    LoadedTable,
+    ScanParts,
+    Snapshot,
+    Workers,
+    load_pointer,
+    open_store,
+)
 from inlay.errors import InvalidRequest
-from inlay.ops.metadata.load import LoadedTable, load_past
-from inlay.plan.metadata.state import State
-from inlay.plan.refs import MAIN, check_name
 
 # A task shares its executor with others, each in its own process: fewer concurrent requests than for a
 # process that has the machine to itself.
@@ -28,7 +33,8 @@ _REF = "#ref="
 
 def at_ref(uri: str, ref: str | None) -> str:
     """The table at `uri` with a tag or branch; None or "main" is the table itself."""
-    return uri if ref is None or ref == MAIN else f"{uri}{_REF}{check_name(ref)}"
+    branch = Context.branch_of(ref)
+    return uri if branch is None else f"{uri}{_REF}{branch}"
 
 
 def place(uri: str) -> str:
@@ -66,13 +72,9 @@ def bound(uri: str, table_id: str | None) -> Context:
     return replace(connect(uri), table_id=table_id)
 
 
-def load_state(uri: str, *, version: int | None = None, as_of_us: int | None = None) -> State:
-    """The newest snapshot, or that of a version or a time, without rows that are being erased. One GET, two
-    for the past, and one more for a tag or branch."""
-    ctx = connect(uri)
-    if version is None and as_of_us is None:
-        return load_pointer(ctx).state
-    return State(load_past(ctx, version=version, as_of_us=as_of_us or 0))
+def load_snapshot(uri: str, *, version: int | None = None, as_of_us: int | None = None) -> Snapshot:
+    """As `ScanParts.snapshot`."""
+    return ScanParts.snapshot(connect(uri), version=version, as_of_us=as_of_us)
 
 
 def load_writable(uri: str, table_id: str | None = None) -> tuple[Context, LoadedTable]:

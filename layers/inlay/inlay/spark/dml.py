@@ -34,16 +34,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from inlay.engine import Predicate, Request, Schema, already_applied
+from inlay.engine import (
+    DataFile,
+    FileTask,
+    PartedChange,
+    PartedWrite,
+    Request,
+    ScanParts,
+    Schema,
+)
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.format.entry import DataFile
-from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
-from inlay.ops.data import vector_markers, write_rows
-from inlay.ops.metadata.load import LoadedTable, load_entries
-from inlay.parquet.read.selection import Projection
-from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles
-from inlay.plan.pruning.prune import Evidence
-from inlay.plan.scan import FileTask, plan_scan
 from inlay.spark.affected_files import affected_by, files_matched
 from inlay.spark.api import read
 from inlay.spark.batches import collect_pickled, pickled_batch, pickled_tasks, read_pickled
@@ -268,22 +268,17 @@ class InlayTable(NamesTheWay):
             shape = [(c.kind, c.action, str(c.condition), str(c.values)) for c in clauses]
             request = Request.of(request_id, body=f"dml:{condition}:{shape}")
         ctx, loaded = load_writable(self._uri, self._table_id)
-        loaded, before = already_applied(ctx, loaded, request)
-        if before is not None:
-            version = before.version or loaded.snapshot.version
-            return DmlResult(committed=False, version=version, applied_before=True)
         result = DmlResult(committed=False, version=loaded.snapshot.version)
         rows_of = _MergeSource(source)
 
         from pyspark.sql import functions
 
-        def plan(loaded: LoadedTable) -> Planned | None:
+        def find(change: PartedChange) -> PartedChange | None:
             nonlocal result
-            check_writable(ctx, loaded)
-            loaded = replace(loaded, state=load_entries(ctx, loaded.state))
-            schema = loaded.snapshot.schema
+            check_writable(ctx, change.table)
+            schema = change.snapshot.schema
             check_names(schema.names, () if source is None else source.columns)
-            tasks = self._reached(loaded, rows_of, condition, clauses)
+            tasks = self._reached(change, rows_of, condition, clauses)
             target, named = self._target(tasks, schema)
             if source is not None and _is_looked_up(rows_of, tasks, condition, clauses):
                 # Spark broadcasts no source whose own rows are kept, too: it would sort all of the table.
@@ -292,30 +287,34 @@ class InlayTable(NamesTheWay):
             values = [_values(clause, schema, self._alias) for clause in clauses]
             strict = self._is_strict
             rows = _actions(target, rows_of.frame, condition, clauses, values, schema, strict)
-            parts = _write(rows, self._uri, loaded, clauses, named)
-            change = _change(self._uri, loaded, parts, clauses, request)
-            result = _result(loaded.snapshot.version, parts, clauses, len(tasks), change)
-            if request is None and not change.added and not result.deleted:
+            parts = _write(rows, self._uri, change.writer, clauses, named)
+            gone = _gone(self._uri, parts, clauses)
+            files = [file for part in parts for file in part.files]
+            result = _result(parts, clauses, read_files=len(tasks), gone=_number(gone))
+            if request is None and not files and not result.deleted:
                 return None
-            return Planned(change, loaded)
+            return change.replacing(gone, files)
 
         try:
-            outcome = commit_planned(ctx, loaded, plan, plans=MAX_PLANS)
+            done = PartedChange.commit(ctx, loaded, find, request=request, plans=MAX_PLANS)
         finally:
             rows_of.release()
         return replace(
             result,
-            committed=isinstance(outcome, Committed),
-            version=outcome.loaded.snapshot.version,
-            applied_before=isinstance(outcome, Skipped) and outcome.applied_before,
+            committed=done.committed,
+            version=done.version,
+            applied_before=done.applied_before,
         )
 
     def _reached(
-        self, loaded: LoadedTable, source: _MergeSource, condition: Any, clauses: Sequence[_Clause]
+        self,
+        change: PartedChange,
+        source: _MergeSource,
+        condition: Any,
+        clauses: Sequence[_Clause],
     ) -> Sequence[FileTask]:
         """The files that may have rows which a clause changes, or which a row of the source matches."""
-        schema = loaded.snapshot.schema
-        evidence = Evidence.of_snapshot(loaded.snapshot)
+        schema = change.snapshot.schema
         # The table without its rows: Spark analyses conditions on it.
         empty = self._spark.createDataFrame([], _placed(schema))
         empty = empty if self._alias is None else empty.alias(self._alias)
@@ -330,17 +329,13 @@ class InlayTable(NamesTheWay):
         if source.frame is not None and alone != TRUE:
             joined = affected_by(empty.join(source.frame, _column(condition), "inner"), schema)
 
-        def planned(predicate: Predicate) -> Sequence[FileTask]:
-            files, markers = loaded.state.files(), loaded.state.markers()
-            return plan_scan(files, markers, predicate, evidence=evidence).tasks
-
         if joined is None:
-            return planned(alone)
-        tasks = planned(PREDICATES.any_of([joined.predicate, alone]))
+            return change.tasks(alone)
+        tasks = change.tasks(PREDICATES.any_of([joined.predicate, alone]))
         if not joined.keys or sum(task.file.size for task in tasks) <= KEYS_BYTES:
             return tasks
-        matched = files_matched(source.kept(), joined, tasks, evidence)
-        files = {task.file.key for task in (*matched, *planned(alone))}
+        matched = files_matched(source.kept(), joined, tasks, change)
+        files = {task.file.key for task in (*matched, *change.tasks(alone))}
         return [task for task in tasks if task.file.key in files]
 
     def _target(
@@ -688,12 +683,12 @@ def _name_parts(name: str) -> list[str]:
 def _write(
     rows: DataFrame,
     uri: str,
-    loaded: LoadedTable,
+    writer: PartedWrite,
     clauses: Sequence[_Clause],
     named: Mapping[str, str],
 ) -> list[_Part]:
     writing = [number for number, clause in enumerate(clauses) if clause.writes]
-    write = partial(_write_part, uri, loaded.without_entries(), writing, len(clauses))
+    write = partial(_write_part, uri, writer, writing, len(clauses))
     # Partitions large enough for a file, however few rows the join returns.
     parts = collect_pickled(rows.hint("rebalance"), write)
     return [
@@ -707,13 +702,8 @@ def _by_key(rows: Mapping[str, BitMap64], named: Mapping[str, str]) -> dict[str,
     return {named.get(file, file): positions for file, positions in rows.items()}
 
 
-def _change(
-    uri: str,
-    loaded: LoadedTable,
-    parts: Sequence[_Part],
-    clauses: Sequence[_Clause],
-    request: Request | None,
-) -> Change:
+def _gone(uri: str, parts: Sequence[_Part], clauses: Sequence[_Clause]) -> Mapping[str, BitMap64]:
+    """The rows that go, by file."""
     gone = _together(part.gone for part in parts)
     matched = _together((gone, *(part.kept for part in parts)))
     seen = sum(_number(part.gone) + _number(part.kept) for part in parts)
@@ -724,22 +714,7 @@ def _change(
             next_step="Keep one row of the source for each key, the newest for instance",
             table=uri,
         )
-    sizes = {file.key: file.rows for file in loaded.state.files()}
-    emptied = tuple(key for key, positions in gone.items() if len(positions) == sizes[key])
-    ctx = connect(uri)
-    vectors = vector_markers(ctx, loaded, {k: p for k, p in gone.items() if k not in emptied})
-    return Change(
-        operation="merge",
-        request=request,
-        uploaded_us=loaded.date_us,
-        deleted_rows=_number(gone),
-        updates=(
-            AddFiles(tuple(file for part in parts for file in part.files)),
-            AddMarkers(tuple(vectors)),
-            RemoveFiles(emptied),
-        ),
-        requires=(Reads(TRUE, loaded.snapshot.version, frozenset(gone)),),
-    )
+    return gone
 
 
 def _together(maps: Iterable[Mapping[str, BitMap64]]) -> dict[str, BitMap64]:
@@ -755,12 +730,9 @@ def _number(positions: Mapping[str, BitMap64]) -> int:
 
 
 def _result(
-    version: int,
-    parts: Sequence[_Part],
-    clauses: Sequence[_Clause],
-    read_files: int,
-    change: Change,
+    parts: Sequence[_Part], clauses: Sequence[_Clause], *, read_files: int, gone: int
 ) -> DmlResult:
+    """The counts of a change by which so many rows are gone."""
     updated = inserted = 0
     counts = (item for part in parts for item in part.counts.items())
     for number, rows in counts:
@@ -775,10 +747,10 @@ def _result(
                 pass
     return DmlResult(
         committed=False,
-        version=version,
+        version=0,
         read_files=read_files,
         updated=updated,
-        deleted=(change.deleted_rows or 0) - updated,
+        deleted=gone - updated,
         inserted=inserted,
     )
 
@@ -807,10 +779,10 @@ def _read_part(
 ) -> Iterator[pa.RecordBatch]:
     ctx = connect(uri)
     ids = tuple(field.id for field in schema.fields)
-    projection = Projection(schema=schema, columns=ids, position=True, file=True)
+    scan = ScanParts(schema=schema, ids=ids, placed=True)
     arrow = arrow_for(_plain(_placed(schema)))
     width = len(ids)
-    for piece in read_pickled(ctx, batches, projection):
+    for piece in read_pickled(ctx, batches, scan):
         position, file = piece.columns[width:]
         columns = [*piece.columns[:width], file.cast(pa.string()), position.cast(pa.int64())]
         yield to_spark(pa.RecordBatch.from_arrays(columns, names=arrow.names), arrow)
@@ -818,7 +790,7 @@ def _read_part(
 
 def _write_part(
     uri: str,
-    loaded: LoadedTable,
+    writer: PartedWrite,
     writing: Sequence[int],
     keep: int,
     batches: Iterator[pa.RecordBatch],
@@ -826,7 +798,7 @@ def _write_part(
     """Writes a task's new rows, those of the clauses `writing`, and records the positions of the rows that
     they replace. `keep`: a row of the source matches, and no clause applies to it."""
     ctx = connect(uri)
-    schema = loaded.snapshot.schema
+    schema = writer.table.snapshot.schema
     written = pa.array(writing, pa.int32())
     gone: dict[str, BitMap64] = {}
     kept: dict[str, BitMap64] = {}
@@ -850,6 +822,6 @@ def _write_part(
             new = batch.filter(pc.is_in(clause, value_set=written))
             yield pa.RecordBatch.from_arrays(new.columns[3:], names=list(schema.names))
 
-    files = tuple(write_rows(ctx, loaded.snapshot, rows(), time_us=loaded.date_us))
+    files = writer.write(ctx, rows())
     twice = noted > _number(_together((gone, kept)))
     yield pickled_batch(_Part(files, gone, kept, counts, twice))

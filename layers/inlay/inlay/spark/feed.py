@@ -24,14 +24,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from inlay.engine import FeedParts, Schema, Snapshot, parse_predicate
 from inlay.errors import InvalidRequest, TableReplaced
-from inlay.plan.feed import Step
-from inlay.plan.metadata.state import State
-from inlay.plan.refs import MAIN
 from inlay.spark.batches import gathered
 from inlay.spark.conditions import TRUE
-from inlay.spark.connect import bound, connect, load_state, place, ref_of
+from inlay.spark.connect import bound, connect, load_snapshot, place
 from inlay.spark.options import ReadOptions
-from inlay.spark.reader import read_ahead
+from inlay.spark.reader import READ_AHEAD_BYTES
 from inlay.spark.types import arrow_for, column_ids, spark_schema, to_spark
 
 _KINDS = (st.StringType(), st.LongType(), st.TimestampType())
@@ -42,9 +39,9 @@ FEED_FIELDS = tuple(
 
 @dataclass(frozen=True)
 class StepPartition(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
-    """A step, or some of its units."""
+    """The changes of a version, or some of them."""
 
-    step: Step
+    part: FeedParts
 
 
 def feed_schema(schema: Schema, columns: Sequence[str] | None) -> st.StructType:
@@ -61,8 +58,7 @@ def feed_columns(options: ReadOptions, snapshot: Snapshot) -> Schema:
 class FeedReader:
     """Shared by batch and stream: plans steps on the driver, reads them on the executors."""
 
-    def __init__(self, options: ReadOptions, state: State, asked: st.StructType) -> None:
-        snapshot = state.snapshot
+    def __init__(self, options: ReadOptions, snapshot: Snapshot, asked: st.StructType) -> None:
         schema = feed_columns(options, snapshot)
         whole = feed_schema(schema, options.columns)
         if asked.names != whole.names:
@@ -82,15 +78,15 @@ class FeedReader:
 
     # -- on the driver ------------------------------------------------------------------------
 
-    def steps(self, since: int, to: int) -> Iterator[Step]:
+    def steps(self, since: int, to: int) -> Iterator[FeedParts]:
         return self._feed.steps(bound(self.options.uri, self._table_id), since, to)
 
-    def rows_there(self, version: int) -> Step:
+    def rows_there(self, version: int) -> FeedParts:
         return self._feed.rows_there(bound(self.options.uri, self._table_id), version)
 
-    def partitions(self, steps: Iterable[Step]) -> list[StepPartition]:
-        parts = self._feed.parts(connect(self.options.uri), steps)
-        return [StepPartition(part) for part in parts]
+    def partitions(self, steps: Iterable[FeedParts]) -> list[StepPartition]:
+        ctx = connect(self.options.uri)
+        return [StepPartition(part) for step in steps for part in step.parts(ctx)]
 
     # -- on the executors ---------------------------------------------------------------------
 
@@ -98,14 +94,15 @@ class FeedReader:
         # If there are no partitions, Spark makes one of its own.
         if not isinstance(partition, StepPartition):
             return iter(())
-        rows = self._feed.read(connect(self.options.uri), partition.step, read_ahead())
+        ctx = connect(self.options.uri)
+        rows = partition.part.read(ctx, budget_bytes=READ_AHEAD_BYTES)
         asked = arrow_for(self._asked)
         return (to_spark(batch, asked) for batch in gathered(rows))
 
 
 def checked_offset(offset: dict[str, Any], table_id: str, uri: str) -> dict[str, Any]:
     """A stream's offset, which must be one in this table and on this branch."""
-    ref = ref_of(uri) or MAIN
+    ref = connect(uri).ref
     if offset["table"] != table_id:
         raise TableReplaced(
             f"{uri} is another table than the one that the stream has read so far",
@@ -125,14 +122,14 @@ def checked_offset(offset: dict[str, Any], table_id: str, uri: str) -> dict[str,
 class InlayFeedReader(DataSourceReader):  # type: ignore[misc]
     """The changes of a range of versions."""
 
-    def __init__(self, options: ReadOptions, state: State, asked: st.StructType) -> None:
+    def __init__(self, options: ReadOptions, snapshot: Snapshot, asked: st.StructType) -> None:
         if options.start_version is None and options.start_us is None:
             raise InvalidRequest(
                 "a batch read of the change feed needs a start",
                 next_step="Give startVersion (the first version included) or startTime",
             )
-        self._feed = FeedReader(options, state, asked)
-        self._to = state.snapshot.version
+        self._feed = FeedReader(options, snapshot, asked)
+        self._to = snapshot.version
 
     def partitions(self) -> list[StepPartition]:
         since = first_version(self._feed.options) - 1
@@ -149,4 +146,4 @@ def first_version(options: ReadOptions) -> int:
     if options.start_version is not None:
         return options.start_version
     # From a time on: rows that existed before are not included.
-    return load_state(options.uri, as_of_us=options.start_us).snapshot.version + 1
+    return load_snapshot(options.uri, as_of_us=options.start_us).version + 1

@@ -21,12 +21,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from inlay.engine import load_pointer
+from inlay.engine import LoadedTable, Snapshot, load_pointer
 from inlay.errors import InvalidRequest
-from inlay.ops.metadata.load import LoadedTable
-from inlay.plan.metadata.state import State
-from inlay.plan.refs import MAIN
-from inlay.spark.connect import bound, ref_of
+from inlay.spark.connect import bound, connect
 from inlay.spark.feed import FeedReader, checked_offset, first_version
 from inlay.spark.options import ReadOptions
 
@@ -34,14 +31,14 @@ from inlay.spark.options import ReadOptions
 class VersionStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """A stream of a table's versions: how much it reads at a time, and where it ends."""
 
-    def __init__(self, options: ReadOptions, state: State) -> None:
+    def __init__(self, options: ReadOptions, snapshot: Snapshot) -> None:
         if options.version is not None or options.as_of_us is not None:
             raise InvalidRequest(
                 "a stream has no fixed version",
                 next_step="Set its start with startVersion or startTime",
             )
         self._options = options
-        self._table_id = state.snapshot.table_id
+        self._table_id = snapshot.table_id
         self._until: int | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name; so below
@@ -69,9 +66,9 @@ class InlayFeedStream(VersionStream):
     """Offsets are `{"table": id, "ref": branch, "version": v, "first": …}`: read up to version v;
     `first`: the rows of v are still to be read."""
 
-    def __init__(self, options: ReadOptions, state: State, asked: st.StructType) -> None:
-        super().__init__(options, state)
-        self._feed = FeedReader(options, state, asked)
+    def __init__(self, options: ReadOptions, snapshot: Snapshot, asked: st.StructType) -> None:
+        super().__init__(options, snapshot)
+        self._feed = FeedReader(options, snapshot, asked)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         options = self._options
@@ -80,7 +77,7 @@ class InlayFeedStream(VersionStream):
         return self._offset(self._newest().snapshot.version, first=True)
 
     def _offset(self, version: int, *, first: bool = False) -> dict[str, Any]:
-        ref = ref_of(self._options.uri) or MAIN
+        ref = connect(self._options.uri).ref
         return {"table": self._table_id, "ref": ref, "version": version, "first": first}
 
     def _checked(self, offset: dict[str, Any]) -> dict[str, Any]:

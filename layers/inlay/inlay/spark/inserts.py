@@ -14,10 +14,8 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from inlay.engine import Primitive, Schema, Snapshot
+from inlay.engine import Field, Primitive, Schema, Snapshot
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.format.schema import Field
-from inlay.parse.grammar import quote_path
 from inlay.spark.catalyst import (
     Catalyst,
     check_stored,
@@ -26,8 +24,8 @@ from inlay.spark.catalyst import (
     kind_of,
     resolved,
 )
-from inlay.spark.conditions import attribute_at, column_of, default_of, quoted
-from inlay.spark.connect import load_state
+from inlay.spark.conditions import attribute_at, column_of, default_of, in_sql, quoted
+from inlay.spark.connect import load_snapshot
 from inlay.spark.context import activate
 from inlay.spark.dml import DmlResult, InlayTable, assigned_as
 from inlay.spark.names import Named, static_values
@@ -67,7 +65,7 @@ def insert(
             next_step="inlay.open(uri).alter(add={…}), or df.write.format('inlay').option('mergeSchema', "
             "'true')",
         )
-    snapshot = load_state(target.uri).snapshot
+    snapshot = load_snapshot(target.uri)
     if "deleteExpr" in fields:
         rows = _rows(spark, catalyst, snapshot, {}, (), fields["query"], fields["isByName"])
         where = catalyst.column(fields["deleteExpr"])
@@ -236,7 +234,7 @@ def _selects(spark: Any, static: Mapping[str, str | None], schema: Schema) -> st
     for name, value in zip(names, values, strict=True):
         field = schema.column(name)
         assert field is not None
-        parts.append(f"{quote_path((name,))} = {_literal(field, value)}")
+        parts.append(f"{in_sql(name)} = {_literal(field, value)}")
     return " AND ".join(parts)
 
 

@@ -2,9 +2,9 @@
 
 Promise: after the commit each key has the row of its newest record, or none if that is a delete. Records
 may arrive late, twice and in any order: `order` determines which is newer, among the records and against
-the row of the table, by the rule of `plan.change_records`, which also says what an operation means. Deletes
-are remembered (`ops.write.memory`), by this function and by `Table.apply_changes` alike, so that a record
-that arrives later than a newer delete of its key is late; also beside another merge.
+the row of the table, by the rule of change records (`Operations`), which also says what an operation
+means. Deletes are remembered (`PartedMerge.memory`), by this function and by `Table.apply_changes` alike,
+so that a record that arrives later than a newer delete of its key is late; also beside another merge.
 
 ::
 
@@ -23,48 +23,24 @@ driver.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyroaring import BitMap64
 
 from inlay.engine import (
     Context,
+    Operations,
+    PartedMerge,
+    RecentRows,
     Request,
     Schema,
-    Snapshot,
     load_pointer,
-    parse_predicate,
 )
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.format.entry import DataFile, Marker
-from inlay.format.properties import REMEMBERED
-from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
-from inlay.ops.data import check_fits, vector_markers, write_rows
-from inlay.ops.metadata.load import LoadedTable, load_entries
-from inlay.ops.metadata.memory import AT
-from inlay.ops.schema.alter import admit_columns
-from inlay.ops.write.delete import key_markers
-from inlay.ops.write.keyed_rows import given_columns, key_names
-from inlay.ops.write.memory import Memory
-from inlay.plan.change import (
-    AddFiles,
-    AddMarkers,
-    AdvanceStream,
-    Change,
-    Reads,
-    RemoveFiles,
-    SameProperty,
-    SetProperties,
-)
-from inlay.plan.change_records import Operations
-from inlay.plan.pruning.prune import Evidence
-from inlay.plan.scan import plan_scan
 from inlay.spark.api import read
 from inlay.spark.batches import collect_pickled, pickled_batch
 from inlay.spark.change_records import (
@@ -77,10 +53,9 @@ from inlay.spark.change_records import (
     unpacked,
     which,
 )
-from inlay.spark.conditions import TRUE, check_names, quoted
+from inlay.spark.conditions import check_names, in_sql, quoted
 from inlay.spark.connect import bound, check_writable, connect
 from inlay.spark.context import activate
-from inlay.spark.recent_rows import Recent, find_positions
 from inlay.spark.types import (
     arrow_for,
     arrow_for_new,
@@ -116,18 +91,6 @@ class MergeResult:
     applied_before: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What one task wrote."""
-
-    files: tuple[DataFile, ...]
-    markers: tuple[Marker, ...]
-    located: Mapping[str, BitMap64]
-    records: int
-    deleted: int
-    replaced: int  # keys that the table had
-
-
 def merge(
     changes: DataFrame,
     uri: str,
@@ -139,7 +102,7 @@ def merge(
     deletes: Sequence[str] | None = None,
     request_id: str | None = None,
     batch: tuple[str, int] | None = None,
-    recent: Recent | None = None,
+    recent: RecentRows | None = None,
     hold: Any = None,
 ) -> MergeResult:
     """Merges change records into the table.
@@ -166,148 +129,56 @@ def merge(
             table=ctx.uri,
         )
     result = MergeResult(committed=False, version=0)
-    change = Change(operation="merge")
-    judged: _Judged | None = None
 
-    def plan(loaded: LoadedTable) -> Planned | None:
-        nonlocal result, change, judged
-        check_writable(ctx, loaded)
-        snapshot = loaded.snapshot
-        if judged is not None and judged.holds(loaded):
-            # The jobs need not run again.
-            change = judged.change(snapshot)
-            result = replace(result, version=snapshot.version)
-            return Planned(change, loaded)
+    def carry_out_on(merge: PartedMerge) -> bool:
+        nonlocal result
+        check_writable(ctx, merge.table)
+        snapshot = merge.snapshot
         before = batch is not None and is_applied(snapshot, *batch)
         result = MergeResult(committed=False, version=snapshot.version, applied_before=before)
         if before:
-            return None
-        records = records_of(ctx, changes, loaded, on, by, known)
-        if recent is not None or records.kept:
-            loaded = replace(loaded, state=load_entries(ctx, loaded.state))
-        files = () if recent is None else recent.look(loaded.state)
-        memory = _memory(ctx, records, loaded)
-        remembered = snapshot.properties.get(REMEMBERED)
-        if remembered is not None:
-            # After the table: what is remembered by now includes every delete that the table shows.
-            memory.open()
-        summary, parts = carry_out(records, uri, loaded, memory, files)
-        written = sum(part.records for part in parts)
-        gone, marked = _replaced(parts, files)
-        added = tuple(file for part in parts for file in part.files)
+            return False
+        records = records_of(merge, changes, on, by, known)
+        merge.begin(records.keys, records.order, records.kept)
+        summary, parts = carry_out(records, uri, merge)
+        is_ready = merge.ready(parts, summary.where)
         result = MergeResult(
             committed=False,
             version=snapshot.version,
             records=summary.records,
             keys=summary.keys,
-            late=summary.keys - written,
-            rows=sum(file.rows for file in added),
-            deleted_keys=sum(part.deleted for part in parts),
-            located=sum(len(rows) for part in parts for rows in part.located.values()),
+            late=summary.keys - merge.written,
+            rows=merge.rows,
+            deleted_keys=merge.deleted,
+            located=merge.located,
         )
-        request = _request(request_id, batch)
-        deleted = any(part.deleted for part in parts)
-        is_known = not deleted or memory.head == remembered
-        if is_known and not added and not any(part.replaced for part in parts) and request is None:
-            return None
-        judged = _Judged(
-            memory,
-            loaded,
-            summary.where(memory.columns),
-            deleted,
-            Change(
-                operation="merge",
-                request=request,
-                updates=(
-                    AddFiles(added),
-                    AddMarkers(
-                        (
-                            *(marker for part in parts for marker in part.markers),
-                            *vector_markers(ctx, loaded, marked),
-                        )
-                    ),
-                    RemoveFiles(gone),
-                    *(() if batch is None else (AdvanceStream(*batch),)),
-                ),
-                uploaded_us=loaded.date_us,
-                deleted_rows=None,
-                requires=(_reads(loaded, records, summary),),
-            ),
-        )
-        change = judged.change(snapshot)
-        return Planned(change, loaded)
+        return is_ready
 
     loaded = load_pointer(ctx, carried=None if recent is None else recent.contents)
-    loaded = _with_columns(ctx, loaded, changes, known)
-    outcome = commit_planned(ctx, loaded, plan, plans=MAX_PLANS)
-    committed = isinstance(outcome, Committed)
-    if recent is not None and committed:
-        recent.add(change.added, change.markers, change.removed)
+    if loaded.snapshot.settings.adds_columns:
+        data = _brought(changes, known, loaded.snapshot.schema)
+        loaded = PartedMerge.admit_columns(ctx, loaded, data)
+    done = PartedMerge.commit(
+        ctx,
+        loaded,
+        carry_out_on,
+        request=_request(request_id, batch),
+        stream=batch,
+        recent=recent,
+        plans=MAX_PLANS,
+    )
     return replace(
         result,
-        committed=committed,
-        version=outcome.loaded.snapshot.version,
-        applied_before=result.applied_before
-        or (isinstance(outcome, Skipped) and outcome.applied_before),
+        committed=done.committed,
+        version=done.version,
+        applied_before=result.applied_before or done.applied_before,
     )
-
-
-@dataclass(slots=True)
-class _Judged:
-    """What the jobs of a merge have made. Which records are late was said by rows of the version `on`, and
-    by what was remembered then of keys in `where`."""
-
-    memory: Memory
-    on: LoadedTable
-    where: str | None
-    deleted: bool
-    made: Change
-    tried: str | None = None
-
-    def change(self, snapshot: Snapshot) -> Change:
-        """To be committed on this snapshot or a later one with the same deletes."""
-        self.tried = snapshot.properties.get(REMEMBERED)
-        head = (SetProperties({REMEMBERED: self.memory.head}),) if self.deleted else ()
-        return replace(
-            self.made,
-            updates=(*self.made.updates, *head),
-            requires=(*self.made.requires, SameProperty(REMEMBERED, self.tried)),
-        )
-
-    def holds(self, now: LoadedTable) -> bool:
-        """Whether others have only remembered deletes since, and none of these keys."""
-        snapshot = now.snapshot
-        remembered = snapshot.properties.get(REMEMBERED)
-        if remembered in (None, self.tried) or snapshot.schema_id != self.on.snapshot.schema_id:
-            return False
-        # After the table, as when records are judged.
-        return self.memory.is_known(self.where)
 
 
 def _request(request_id: str | None, batch: tuple[str, int] | None) -> Request | None:
     if batch is not None:
         return Request.of(f"stream {batch[0]} batch {batch[1]}")
     return None if request_id is None else Request.of(request_id, body="merge")
-
-
-def _memory(ctx: Context, records: Records, loaded: LoadedTable) -> Memory:
-    fields = {field.name: field for field in loaded.snapshot.schema.fields}
-    return Memory(ctx, [fields[n] for n in records.keys], [fields[n] for n in records.order])
-
-
-def _reads(loaded: LoadedTable, records: Records, summary: RecordSummary) -> Reads:
-    """The rows that records were compared with. Where values of theirs are kept, none may have been deleted
-    since, either: the new row would bring them back."""
-    snapshot = loaded.snapshot
-    where = summary.where(records.keys)
-    predicate = None if where is None else parse_predicate(where, snapshot.schema)
-    files: frozenset[str] = frozenset()
-    if records.kept:
-        evidence = Evidence.of_snapshot(snapshot)
-        entries, markers = loaded.state.files(), loaded.state.markers()
-        plan = plan_scan(entries, markers, predicate or TRUE, evidence=evidence)
-        files = frozenset(task.file.key for task in plan.tasks)
-    return Reads(predicate, snapshot.version, files)
 
 
 # -- the records ----------------------------------------------------------------------------------
@@ -327,40 +198,32 @@ class Records:
 
 
 def records_of(
-    ctx: Context,
+    merge: PartedMerge,
     changes: DataFrame,
-    loaded: LoadedTable,
     on: Sequence[str],
     order: Sequence[str],
     operations: Operations | None,
 ) -> Records:
     """Raises `SchemaMismatch`, `InvalidRequest` and `UnsupportedType` for records that cannot be merged
     into the table, whatever their values."""
-    schema = loaded.snapshot.schema
+    schema = merge.snapshot.schema
     frame = _plain(changes, operations, schema)
-    keys = list(key_names(ctx, loaded, named_as_in(schema, on), "merge"))
+    keys = list(merge.key_names(named_as_in(schema, on)))
     by = named_as_in(schema, order)
     operations = spelled_in(frame.columns, operations)
-    _check(frame, loaded, keys, by, operations)
+    _check(frame, schema, keys, by, operations)
     data = _data(frame.schema, operations, schema)
     check_written(data)
-    arrow = arrow_for(data)
-    given = given_columns(ctx, arrow, schema, [*keys, *by], "merge")
-    check_fits(arrow, given)
-    kept = [name for name in schema.names if name not in given.names]
-    return Records(frame, keys, by, operations, list(given.names), kept)
+    given = merge.given(arrow_for(data), [*keys, *by])
+    kept = [name for name in schema.names if name not in given]
+    return Records(frame, keys, by, operations, list(given), kept)
 
 
-def _with_columns(
-    ctx: Context, loaded: LoadedTable, changes: DataFrame, operations: Operations | None
-) -> LoadedTable:
-    """The table with columns that the records have, if it is to get them: by a commit of its own."""
-    snapshot = loaded.snapshot
-    if not snapshot.settings.adds_columns:
-        return loaded
-    frame = _plain(changes, operations, snapshot.schema)
-    data = _data(frame.schema, spelled_in(frame.columns, operations), snapshot.schema)
-    return admit_columns(ctx, loaded, [arrow_for_new(nullable(data))])
+def _brought(changes: DataFrame, operations: Operations | None, schema: Schema) -> pa.Schema:
+    """The columns of the records, as a table would get them."""
+    frame = _plain(changes, operations, schema)
+    data = _data(frame.schema, spelled_in(frame.columns, operations), schema)
+    return arrow_for_new(nullable(data))
 
 
 def _data(given: StructType, operations: Operations | None, schema: Schema) -> StructType:
@@ -397,14 +260,13 @@ def _without_collation(changes: DataFrame) -> DataFrame:
 
 def _check(
     changes: DataFrame,
-    loaded: LoadedTable,
+    schema: Schema,
     keys: list[str],
     order: list[str],
     operations: Operations | None,
 ) -> None:
-    names = loaded.snapshot.schema.names
     for name in (*keys, *order):
-        if name not in names:
+        if name not in schema.names:
             raise SchemaMismatch(
                 f"the table has no column {name!r}",
                 next_step="Key and order are columns of the table: the order of a row that is there "
@@ -432,108 +294,49 @@ def _check(
 # -- on Spark -------------------------------------------------------------------------------------
 
 
-def carry_out(
-    records: Records,
-    uri: str,
-    loaded: LoadedTable,
-    memory: Memory,
-    recent: Sequence[DataFile],
-) -> tuple[RecordSummary, list[_Part]]:
-    """The jobs of a merge: they compare the records with the table, and write."""
+def carry_out(records: Records, uri: str, merge: PartedMerge) -> tuple[RecordSummary, list[Any]]:
+    """The jobs of a merge: they compare the records with the table, and write. With what each task wrote
+    (`MergeWriter.write`)."""
     marked = classified(records.frame, records.operations)
     number = count_known(marked, records.operations, uri)
     latest = newest(marked, records).persist()
     timely = latest
     try:
         summary = summarise(latest, records.keys, number)
-        timely = without_late(latest, loaded, records, summary, uri, memory).persist()
+        timely = without_late(latest, records, summary, uri, merge).persist()
         if summary.deletes:
-            remember(timely, memory, records, summary, loaded.date_us)
-        return summary, _write(timely, uri, loaded, records, summary, recent)
+            remember(timely, records, summary, merge)
+        return summary, _write(timely, uri, records, summary, merge)
     finally:
         timely.unpersist()
         latest.unpersist()
 
 
 def _write(
-    timely: DataFrame,
-    uri: str,
-    loaded: LoadedTable,
-    records: Records,
-    summary: RecordSummary,
-    recent: Sequence[DataFile],
-) -> list[_Part]:
+    timely: DataFrame, uri: str, records: Records, summary: RecordSummary, merge: PartedMerge
+) -> list[Any]:
     names = [*records.given, *records.kept, DELETED, REPLACES]
     # Few tasks make few markers. Not by `coalesce`: these few would then do the join with the table, too.
     rows = timely.select(*map(quoted, names)).repartition(
         task_count(summary.keys), *map(quoted, records.keys)
     )
-    write = partial(
-        write_part, uri, loaded.without_entries(), records.keys, names, records.kept, recent
-    )
+    write = partial(_write_part, uri, merge.writer().write, names)
     # Spark takes no strange names where it hands rows to Python.
     plain = rows.toDF(*(f"c{place}" for place in range(len(names))))
     return collect_pickled(plain, write)
 
 
-def _replaced(
-    parts: Sequence[_Part], files: Sequence[DataFile]
-) -> tuple[tuple[str, ...], dict[str, BitMap64]]:
-    """(files that lose all their rows, the rows that others lose), of what tasks have located."""
-    marked: dict[str, BitMap64] = {}
-    for part in parts:
-        for key, rows in part.located.items():
-            marked[key] = marked.get(key, BitMap64()) | rows
-    sizes = {file.key: file.rows for file in files}
-    gone = tuple(key for key, rows in marked.items() if len(rows) == sizes[key])
-    return gone, {key: rows for key, rows in marked.items() if key not in gone}
-
-
 # -- on the executors -----------------------------------------------------------------------------
 
 
-def write_part(
+def _write_part(
     uri: str,
-    loaded: LoadedTable,
-    keys: list[str],
+    write: Callable[[Context, Iterator[pa.RecordBatch]], object],
     names: list[str],
-    kept: list[str],
-    recent: Sequence[DataFile],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Write a task's rows, and the keys whose rows in the table they replace. In columns of `kept` only
-    these have values, those of the replaced row; new rows have the table's defaults."""
-    ctx = connect(uri)
-    schema = loaded.snapshot.schema
-    replaced: list[pa.RecordBatch] = []
-    records = deleted = 0
-
-    def rows() -> Iterator[pa.RecordBatch]:
-        nonlocal records, deleted
-        for unnamed in batches:
-            batch = unnamed.rename_columns(names)
-            gone = batch.column(DELETED)
-            records += batch.num_rows
-            deleted += gone.true_count
-            replaced.append(batch.filter(batch.column(REPLACES)).select(keys))
-            # A delete record may lack what the table requires of a row.
-            new = batch.filter(pc.invert(gone))
-            is_old = new.column(REPLACES) if kept else pa.repeat(pa.scalar(False), new.num_rows)
-            for some, unknown in ((is_old, []), (pc.invert(is_old), kept)):
-                made = new.filter(some).drop_columns([DELETED, REPLACES, *unknown])
-                if made.num_rows:
-                    yield made
-
-    files = tuple(write_rows(ctx, loaded.snapshot, rows(), time_us=loaded.date_us))
-    markers: tuple[Marker, ...] = ()
-    located: dict[str, BitMap64] = {}
-    if any(batch.num_rows for batch in replaced):
-        gone = pa.Table.from_batches(replaced)
-        if recent:
-            located, gone = find_positions(ctx, schema, recent, gone)
-        markers = tuple(key_markers(ctx, loaded, gone))
-    there = sum(batch.num_rows for batch in replaced)
-    yield pickled_batch(_Part(files, markers, located, records, deleted, there))
+    named = (batch.rename_columns(names) for batch in batches)
+    yield pickled_batch(write(connect(uri), named))
 
 
 # -- the records, as DataFrames -------------------------------------------------------------------
@@ -542,8 +345,7 @@ def write_part(
 TASK_ROWS = 1_000_000
 
 # Columns added for the merge: whether a record deletes, and whether the table has its key.
-DELETED = "__inlay_deleted"
-REPLACES = "__inlay_replaces"
+DELETED, REPLACES = PartedMerge.FLAGS
 _HAS = "__inlay_has"
 _GONE = "__inlay_gone"
 _IS_NEW = "__inlay_new"
@@ -562,7 +364,7 @@ class RecordSummary:
     def where(self, columns: Sequence[str]) -> str | None:
         """A condition that holds for the keys, which are in these columns, from the first."""
         found = [
-            f"{_in_sql(column)} BETWEEN {bound[0]} AND {bound[1]}"
+            f"{in_sql(column)} BETWEEN {bound[0]} AND {bound[1]}"
             for column, bound in zip(columns, self.bounds, strict=False)
             if bound is not None
         ]
@@ -570,7 +372,7 @@ class RecordSummary:
 
 
 def newest(marked: DataFrame, records: Records) -> DataFrame:
-    """The record of each key that counts, by the rule of `plan.change_records`."""
+    """The record of each key that counts, by the rule of change records."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -622,17 +424,13 @@ def _literal(value: Any) -> str | None:
             return None
 
 
-def _in_sql(name: str) -> str:
-    """A name, quoted for the library's SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def remember(
-    timely: DataFrame, memory: Memory, records: Records, summary: RecordSummary, at_us: int
+    timely: DataFrame, records: Records, summary: RecordSummary, merge: PartedMerge
 ) -> None:
     """Writes key and order of the deletes that are not remembered yet. Writing one twice does no harm."""
     from pyspark.sql import functions as f
 
+    memory = merge.memory
     memory.make()
     request = f"{OWN_REQUEST}{uuid.uuid4()}"
     columns = [*records.keys, *records.order]
@@ -640,19 +438,15 @@ def remember(
         f.col(quoted(name)).alias(own) for name, own in zip(columns, memory.columns, strict=True)
     ]
     new = timely.where(f.col(DELETED) & f.col(_IS_NEW)).coalesce(task_count(summary.deletes))
-    rows = new.select(*renamed, f.timestamp_micros(f.lit(at_us)).alias(AT))
+    at = f.timestamp_micros(f.lit(merge.table.date_us))
+    rows = new.select(*renamed, at.alias(memory.AT))
     activate(rows.sparkSession)
     rows.write.format("inlay").mode("append").option("requestId", request).save(memory.uri)
     memory.added(append_request(request))
 
 
 def without_late(
-    newest: DataFrame,
-    loaded: LoadedTable,
-    records: Records,
-    summary: RecordSummary,
-    uri: str,
-    memory: Memory,
+    newest: DataFrame, records: Records, summary: RecordSummary, uri: str, merge: PartedMerge
 ) -> DataFrame:
     """Only records that count over the table's row of their key and, rows, over a remembered delete. Reads
     key and order, and what records lack, of the files that may hold such keys."""
@@ -681,13 +475,14 @@ def without_late(
             above = greater | (ours.eqNullSafe(theirs) & above)
         return f.col(name).isNull() | above
 
-    there = rows_of(uri, [*keys, *order, *kept], loaded.snapshot.version)
+    there = rows_of(uri, [*keys, *order, *kept], merge.snapshot.version)
     joined = newest.join(newest_of(there, _HAS, kept), on=keys, how="left")
     # Of two rows, or of a row and a delete, of one order the one that arrives now counts over the row.
     counts = is_above(_HAS, or_equal=True)
-    if loaded.snapshot.properties.get(REMEMBERED) is None:
+    if not merge.remembers:
         joined = joined.withColumn(_IS_NEW, f.lit(True))
     else:
+        memory = merge.memory
         known = rows_of(memory.uri, memory.columns, memory.version).toDF(*keys, *order)
         joined = joined.join(newest_of(known, _GONE, ()), on=keys, how="left")
         joined = joined.withColumn(_IS_NEW, is_above(_GONE, or_equal=False))

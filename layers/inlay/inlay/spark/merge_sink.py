@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.utils import is_remote
 
+from inlay.engine import RecentRows
 from inlay.errors import InlayError, InvalidRequest
 from inlay.spark.context import context_of
 from inlay.spark.merge import MergeResult, merge
-from inlay.spark.recent_rows import Recent
 from inlay.spark.writer import QUERY_ID
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class MergeSink:
         self._operations = operations
         self._deletes = deletes
         self._on_result = on_result
-        self._recent = Recent()
+        self._recent = RecentRows()
 
     def __call__(self, records: DataFrame, batch_id: int) -> None:
         context = context_of(records.sparkSession, "MergeSink")

@@ -22,13 +22,17 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from inlay.engine import Context, Predicate, Primitive, Schema
-from inlay.errors import InlayError, InvalidRequest
-from inlay.format.entry import Keys
-from inlay.format.schema import Field, Struct, Type, fields_within
-from inlay.parquet.read.deleted_rows import load_keys, load_words
-from inlay.parquet.read.selection import needed_fields
-from inlay.plan.scan import FileTask
+from inlay.engine import (
+    Context,
+    Field,
+    FileTask,
+    OtherReader,
+    Predicate,
+    Primitive,
+    ScanParts,
+    Schema,
+)
+from inlay.errors import InvalidRequest
 from inlay.spark.conditions import (
     TRUE,
     attribute,
@@ -44,11 +48,9 @@ from inlay.spark.conditions import (
     quoted,
     renamed,
 )
-from inlay.spark.connect import connect, place
+from inlay.spark.connect import connect
 from inlay.spark.context import java_class, to_seq
-from inlay.spark.exact_columns import exact_columns
-from inlay.spark.types import SPARK_TYPES, arrow_for, has_twins, spark_schema
-from inlay.storage.open import parse_location
+from inlay.spark.types import arrow_for, has_twins, physical_type, spark_leaf, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,6 +111,23 @@ V1_SOURCES = "spark.sql.sources.useV1SourceList"
 # Rows of a batch; where Spark takes it for "no limit", PySpark takes no Arrow and reads no Python source.
 BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
+# Spark's own reader of Parquet.
+SPARK_READER = OtherReader(
+    physical=physical_type,
+    codecs=frozenset({"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"}),
+    encodings=frozenset(
+        {
+            "PLAIN",
+            "PLAIN_DICTIONARY",
+            "RLE_DICTIONARY",
+            "RLE",
+            "BIT_PACKED",
+            "DELTA_BINARY_PACKED",
+            "DELTA_LENGTH_BYTE_ARRAY",
+            "DELTA_BYTE_ARRAY",
+        }
+    ),
+)
 _HADOOP_SCHEMES = {"file": ("file",), "s3": ("s3a", "s3")}
 
 # For each session a relation of Parquet files.
@@ -221,7 +240,7 @@ def split(
         return none("Spark's second Parquet reader")
     if predicate != TRUE and condition_of(predicate, schema) is None:
         return none("filter")
-    looked_at = needed_fields(schema, columns, predicate)
+    looked_at = _looked_at(schema, columns, predicate)
     if not all(_is_readable(schema, found) for found in looked_at):
         return none("column types")
     why: dict[str, str] = {}
@@ -260,7 +279,7 @@ def split(
         return none("signs of a pattern in the path")
     footers = _footers(spark, uri, chosen)
     for deleted, share in by_deletes.items():
-        ids = {f.id for f in needed_fields(schema, columns, predicate, *deleted.where)}
+        ids = {f.id for f in _looked_at(schema, columns, predicate, *deleted.where)}
         ids |= _key_columns(deleted.keys)
         why |= {t.file.key: "file types" for t in share if not ids <= footers[t.file.key].exact}
     shares = []
@@ -282,19 +301,22 @@ def _judged(
     gone, keys, by_position = task.deletes(schema)
     if any(condition_of(predicate, schema) is None for predicate in gone):
         return "deletes"
-    if sum(found.rows for found in keys) > MAX_KEYS or not all(_is_joined(k, schema) for k in keys):
+    if sum(found.rows for found in keys) > MAX_KEYS or not all(
+        # In another schema a column may have had another name or type.
+        k.schema_id == schema.id and _is_joined(k.field_ids, schema)
+        for k in keys
+    ):
         return "deletes"
     if task.file.adopted:
         # Not the table's: it may be overwritten, and Spark does not pin its content.
         return "adopted"
     files = tuple(sorted(KeyFile(k.field_ids, k.key, k.rows, k.size) for k in keys))
-    looked_at = [*looked_at, *needed_fields(schema, tuple(_key_columns(files)), *gone)]
+    looked_at = [*looked_at, *_looked_at(schema, tuple(_key_columns(files)), *gone)]
     if not all(_is_readable(schema, found) for found in looked_at):
         return "deletes"
     if (by_position or placed) and any(f.name.lower() == _ROW_INDEX for f in looked_at):
         return "deletes"
-    recorded = {found.id: found for found in task.schema.fields}
-    if any(not _is_same(recorded.get(found.id), found) for found in looked_at):
+    if not all(map(task.has_as_it_is, looked_at)):
         return "older schema"
     return Deleted(gone, files, by_position)
 
@@ -312,13 +334,16 @@ def _key_columns(keys: Iterable[KeyFile]) -> frozenset[int]:
     return frozenset(column for found in keys for column in found.among)
 
 
-def _is_joined(keys: Keys, schema: Schema) -> bool:
-    """Whether Spark reads these keys as they are, and matches rows with them as the format does."""
-    if keys.schema_id != schema.id:
-        return False  # a column may have had another name or type
-    fields = [schema.by_id(column) for column in keys.field_ids]
+def _looked_at(schema: Schema, columns: Sequence[int], *predicates: Predicate) -> list[Field]:
+    return ScanParts(schema=schema, ids=tuple(columns)).looks_at(*predicates)
+
+
+def _is_joined(columns: Sequence[int], schema: Schema) -> bool:
+    """Whether Spark reads keys of these columns as they are, and matches rows with them as the format
+    does."""
+    fields = map(schema.by_id, columns)
     return all(
-        f is not None and isinstance(f.type, Primitive) and SPARK_TYPES[f.type.name].joined
+        f is not None and isinstance(f.type, Primitive) and spark_leaf(f.type).joined
         for f in fields
     )
 
@@ -326,40 +351,22 @@ def _is_joined(keys: Keys, schema: Schema) -> bool:
 def _is_readable(schema: Schema, found: Field) -> bool:
     # Spark ignores case in names.
     same = [name for name in schema.names if name.lower() == found.name.lower()]
-    return len(same) == 1 and not _hides_floats(found.type) and not has_twins(found.type)
+    alone = Schema(schema.id, (found,))
+    return len(same) == 1 and not _hides_floats(alone) and not has_twins(alone)
 
 
-def _is_same(recorded: Field | None, found: Field) -> bool:
-    """Whether a file's column is the table's: its values and the names by which they are found."""
-    if recorded is None:
-        return False
-    same = (recorded.id, recorded.name, recorded.nullable) == (found.id, found.name, found.nullable)
-    return same and recorded.in_partition is None and _is_same_type(recorded.type, found.type)
-
-
-def _is_same_type(recorded: Type, found: Type) -> bool:
-    old, new = fields_within(recorded), fields_within(found)
-    if isinstance(found, Primitive) or type(recorded) is not type(found):
-        return recorded == found
-    return len(old) == len(new) and all(map(_is_same, old, new))
-
-
-def _hides_floats(kind: Type) -> bool:
+def _hides_floats(column: Schema) -> bool:
     """Spark prunes row groups by floats within structs, too, see `_guarded`."""
-    if not isinstance(kind, Struct):
-        return False
-    return any(
-        _hides_floats(f.type) or (isinstance(f.type, Primitive) and f.type.is_float)
-        for f in kind.fields
-    )
+    within = (path for path, found in column.walk() if _float(found) and len(path) > 1)
+    return any(column.resolve(path) is not None for path in within)
 
 
 def hadoop_root(spark: SparkSession, uri: str, key: str) -> str | None:
     """The table's folder in the notation of Spark's file systems, found by an object `key` in it; None if
     the driver cannot access it."""
-    location = parse_location(place(uri))
-    for scheme in _HADOOP_SCHEMES.get(location.scheme, ()):
-        root = f"{scheme}://{location.bucket}/{location.key}".rstrip("/")
+    ctx = connect(uri)
+    for scheme in _HADOOP_SCHEMES.get(ctx.store.scheme, ()):
+        root = f"{scheme}://{ctx.store.bucket}/{ctx.root}".rstrip("/")
         if _exists(spark, f"{root}/{key}"):
             return root
     return None
@@ -410,16 +417,7 @@ def _footers_of(uri: str, tasks: Sequence[FileTask]) -> list[tuple[str, Footer]]
 
 
 def _footer_of(ctx: Context, task: FileTask) -> tuple[str, Footer]:
-    # Its deletes are not asked for.
-    task = replace(task, markers=())
-    try:
-        file = ctx.reader.open(task)
-        groups = range(file.metadata.num_row_groups)
-        rows = tuple(file.metadata.row_group(n).num_rows for n in groups)
-        return task.file.key, Footer(exact_columns(file), rows)
-    except InlayError:
-        # The source reports what is wrong with it when it reads it.
-        return task.file.key, Footer()
+    return task.file.key, Footer(*SPARK_READER.exact(ctx, task))
 
 
 # -- their rows -----------------------------------------------------------------------------------
@@ -484,9 +482,7 @@ def _frame(
     from pyspark.sql import functions as f
 
     keys = share.deleted.keys
-    looked_at = needed_fields(
-        schema, (*columns, *_key_columns(keys)), predicate, *share.deleted.where
-    )
+    looked_at = _looked_at(schema, (*columns, *_key_columns(keys)), predicate, *share.deleted.where)
     asked = spark_schema(schema, [found.name for found in looked_at])
     by_position = share.deleted.by_position
     if by_position or placed:
@@ -542,11 +538,9 @@ def _keys(
     if not few or sum(file.size for file in files) > LOCAL_BYTES:
         paths = [f"{root}/{file.key}" for file in files]
         return spark.read.schema(asked).options(**_OPTIONS).parquet(*paths)
-    objects = connect(uri).objects
+    ctx = connect(uri)
     arrow = arrow_for(asked)
-    found = [
-        load_keys(objects, Keys(f.among, f.key, f.size, f.rows), schema).columns for f in files
-    ]
+    found = [SPARK_READER.deleted_keys(ctx, schema, f.among, f.key, f.size, f.rows) for f in files]
     tables = [pa.Table.from_arrays(list(columns), names=arrow.names) for columns in found]
     return spark.createDataFrame(pa.concat_tables(tables).cast(arrow.remove_metadata()), asked)
 
@@ -573,7 +567,9 @@ def _words(uri: str, share: Share) -> list[pa.Int64Array]:
     """For each marked file the bitmap of the rows that are deleted by position."""
     ctx = connect(uri)
     return list(
-        ctx.map(lambda of: load_words(ctx.objects, of[0], of[1].group_rows), share.marked())
+        ctx.map(
+            lambda of: SPARK_READER.deleted_places(ctx, of[0], of[1].group_rows), share.marked()
+        )
     )
 
 

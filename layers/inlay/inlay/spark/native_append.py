@@ -25,7 +25,6 @@ import pyspark
 from inlay import WriteResult
 from inlay.engine import POINTER, PartedWrite, Primitive, Schema, Snapshot
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.format.schema import Struct, Type, fields_within
 from inlay.spark.catalyst import items, kind_of
 from inlay.spark.conditions import attribute, column_of, default_of, expression_of, plan_of
 from inlay.spark.connect import at_ref, bound
@@ -33,7 +32,7 @@ from inlay.spark.context import activate, java_class, to_seq
 from inlay.spark.native import V1_SOURCES, Native, hadoop_place, hadoop_root, may_be_native
 from inlay.spark.options import WriteOptions
 from inlay.spark.releases import release_of
-from inlay.spark.types import SPARK_TYPES, has_twins, named_as_in, spark_schema
+from inlay.spark.types import has_twins, named_as_in, spark_leaf, spark_schema
 from inlay.spark.writer import OWN_REQUEST, WriteJob, plan_write
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ def _why_by_source(frame: DataFrame, snapshot: Snapshot) -> str:
         return "Spark Connect"
     if snapshot.spec.fields:
         return "the table is partitioned"
-    if has_twins(Struct(snapshot.schema.fields)):
+    if has_twins(snapshot.schema):
         return "two names differ by case alone"
     if PartedWrite.checks_values(snapshot):
         return "the table has columns whose values are checked one by one"
@@ -169,7 +168,7 @@ def _is_observed(frame: Any) -> bool:
 def _has_same_types(given: StructType, schema: Schema) -> bool:
     """Whether Spark writes each column as the table's type. Nested values must also be required where the
     table's are; a NULL in a column itself is looked for when it is written."""
-    if not all(_is_written(field.type) for field in schema.fields):
+    if not all(map(_is_written, schema.types.values())):
         return False
     columns = {field.name: field for field in spark_schema(schema)}
     names = named_as_in(schema, given.names)
@@ -179,11 +178,9 @@ def _has_same_types(given: StructType, schema: Schema) -> bool:
     )
 
 
-def _is_written(kind: Type) -> bool:
+def _is_written(kind: Primitive) -> bool:
     """Whether Spark's writer has this type, and no other one for the same values."""
-    if isinstance(kind, Primitive):
-        return SPARK_TYPES[kind.name].written and kind.unit in ("", "us")
-    return all(_is_written(part.type) for part in fields_within(kind))
+    return spark_leaf(kind).written and kind.unit in ("", "us")
 
 
 def source_result(job: WriteJob) -> WriteResult:

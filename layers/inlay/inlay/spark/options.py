@@ -12,10 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, assert_never, get_args
 
-from inlay.arguments import time_us
-from inlay.engine import listed_names
+from inlay.engine import ScanParts, listed_names
 from inlay.errors import InvalidRequest
-from inlay.format.schema import split_path
 from inlay.spark.connect import at_ref
 
 # As `spark.sql.files.maxPartitionBytes`.
@@ -290,15 +288,12 @@ def _uri(options: Mapping[str, str]) -> str:
 
 def _columns(text: str) -> tuple[str, ...]:
     """Names in `a, "b, c"` or a JSON list."""
-    if text.lstrip().startswith("["):
-        return _listed(text)
-    parts = ((name, split_path(name) or ()) for name in _listed(text))
-    return tuple(path[0] if len(path) == 1 else name for name, path in parts)
+    return _listed(text, plain=True)
 
 
-def _listed(text: str, *, calls: bool = False) -> tuple[str, ...]:
+def _listed(text: str, *, calls: bool = False, plain: bool = False) -> tuple[str, ...]:
     if not text.lstrip().startswith("["):
-        return listed_names(text, calls=calls)
+        return listed_names(text, calls=calls, plain=plain)
     try:
         return tuple(str(name) for name in json.loads(text))
     except ValueError:
@@ -332,7 +327,7 @@ def _time_us(options: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     try:
-        return time_us(text)
+        return ScanParts.as_of_us(text)
     except InvalidRequest as error:
         raise InvalidRequest(
             f"the option {name} is {error.message}", next_step=error.next_step

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
-from inlay.plan.scan import FileTask
+from inlay.engine import FileTask
 
 # The cost of opening a file, in bytes that could be read meanwhile: Spark's
 # `spark.sql.files.openCostInBytes`.

@@ -1,7 +1,7 @@
 """Reading a table from Spark: planned once on the driver, read in tasks on the executors.
 
-Promise: Spark sees exactly the rows that `Table.scan` gives for the same version: `ops.read.scan` plans,
-and `parquet.read.reader` reads each task and removes deleted rows before Spark sees them. Files that cannot
+Promise: Spark sees exactly the rows that `Table.scan` gives for the same version: `ScanParts` plans,
+and reads each task without its deleted rows. Files that cannot
 match are excluded before there are tasks.
 
 It accepts no pushed filters (`pushFilters`), whatever the session requests: Spark 4.2 and 4.3 keep the plan
@@ -15,16 +15,16 @@ only the table's schema.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from inlay.engine import Predicate, Schema
+from inlay.engine import Predicate, Schema, Snapshot
 from inlay.errors import InvalidRequest
-from inlay.plan.metadata.state import State
 from inlay.spark.conditions import TRUE
-from inlay.spark.connect import THREADS, connect
+from inlay.spark.connect import connect
 from inlay.spark.options import ReadOptions
 from inlay.spark.partitions import FilePartition, plan_partitions
 from inlay.spark.types import arrow_for, check_asked, column_ids, to_spark
@@ -34,17 +34,10 @@ from inlay.spark.types import arrow_for, check_asked, column_ids, to_spark
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from inlay.parquet.read.reader import Ahead
-    from inlay.plan.feed import Step
+    from inlay.engine import FeedParts
 
 # Several tasks share an executor's memory, and Spark does not count Python's.
 READ_AHEAD_BYTES = 64 * 1024 * 1024
-
-
-def read_ahead(**options: Any) -> Ahead:
-    from inlay.parquet.read.reader import Ahead
-
-    return Ahead(budget_bytes=READ_AHEAD_BYTES, parallel=THREADS, **options)
 
 
 class TaskReader:
@@ -58,24 +51,20 @@ class TaskReader:
         self._asked = asked
         self._columns = column_ids(schema, asked.names)
 
-    def read_added(self, step: Step) -> Iterator[pa.RecordBatch]:
-        """The rows that a step of the change feed added."""
-        from inlay.engine import FeedParts
-
-        feed = FeedParts(schema=self._schema, ids=self._columns)
-        return self._for_spark(feed.read_added(connect(self._uri), step, read_ahead()))
+    def read_added(self, part: FeedParts) -> Iterator[pa.RecordBatch]:
+        """The rows that a part of the change feed added."""
+        asked = replace(part, ids=self._columns)
+        return self._for_spark(asked.read_added(connect(self._uri), budget_bytes=READ_AHEAD_BYTES))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from inlay.parquet.read.reader import Reader
-        from inlay.parquet.read.selection import Projection
+        from inlay.engine import ScanParts
 
         # If there are no partitions, Spark makes one of its own.
         tasks = partition.tasks if isinstance(partition, FilePartition) else ()
-        ctx = connect(self._uri)
-        projection = Projection(schema=self._schema, columns=self._columns)
+        scan = ScanParts(schema=self._schema, ids=self._columns)
         # A LIMIT stops reading early, without notice to the source: begin with one unit.
-        ahead = read_ahead(first=1)
-        return self._for_spark(Reader(ctx.objects, ctx.executor, ahead).rows(tasks, projection))
+        rows = scan.read(connect(self._uri), tasks, budget_bytes=READ_AHEAD_BYTES, first=1)
+        return self._for_spark(rows)
 
     def _for_spark(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from inlay.spark.batches import gathered
@@ -85,16 +74,16 @@ class TaskReader:
 
 
 class InlayReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped here
-    """One scan. Made on the driver, with the table's `state`; sent to each task without it."""
+    """One scan. Made on the driver, with the table's `snapshot`; sent to each task without it."""
 
-    def __init__(self, options: ReadOptions, state: State, asked: StructType) -> None:
+    def __init__(self, options: ReadOptions, snapshot: Snapshot, asked: StructType) -> None:
         if options.is_stream:
             raise InvalidRequest(
                 "the options startVersion, startTime, maxFilesPerTrigger and maxBytesPerTrigger are "
                 "those of streams",
                 next_step="Use spark.readStream, or the options version and asOf",
             )
-        schema = state.snapshot.schema
+        schema = snapshot.schema
         self._options = options
         self._schema = schema
         self._tasks = TaskReader(options.uri, schema, asked)
@@ -103,21 +92,21 @@ class InlayReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped
             from inlay.engine import parse_predicate
 
             self._where = parse_predicate(options.where, schema)
-        self._state: State | None = state
+        self._snapshot: Snapshot | None = snapshot
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_state": None}
+        return {**self.__dict__, "_snapshot": None}
 
     # -- on the driver ------------------------------------------------------------------------
 
     def partitions(self) -> list[FilePartition]:
-        from inlay.ops.read.scan import Scan
+        from inlay.engine import ScanParts
 
-        assert self._state is not None, "partitions are planned on the driver"
-        scan = Scan(connect(self._options.uri), self._state, where=self._where)
+        assert self._snapshot is not None, "partitions are planned on the driver"
+        tasks = ScanParts.plan(connect(self._options.uri), self._snapshot, self._where)
         left_out = frozenset(self._options.leave_out)
         return plan_partitions(
-            [task for task in scan.plan.tasks if task.file.key not in left_out],
+            [task for task in tasks if task.file.key not in left_out],
             partition_bytes=self._options.partition_bytes,
             parallelism=self._options.slots,
         )

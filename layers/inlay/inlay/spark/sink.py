@@ -18,9 +18,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from inlay.engine import PartedWrite, Request, Snapshot, load_pointer
+from inlay.engine import DataFile, PartedWrite, Request, Snapshot, load_pointer
 from inlay.errors import InvalidRequest, TableReplaced
-from inlay.format.entry import DataFile
 from inlay.spark.connect import bound, load_writable
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import named_as_in

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from inlay.plan.metadata.state import State
+    from inlay.engine import Snapshot
     from inlay.spark.feed_stream import InlayFeedStream
     from inlay.spark.options import ReadOptions
     from inlay.spark.sink import InlayStreamWriter
@@ -39,7 +39,7 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
         self.options = options
         self._pinned: ReadOptions | None = None
         self._table_id: str | None = None
-        self._state: State | None = None
+        self._snapshot: Snapshot | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Spark pickles a source to read from immediately after making it, even when it does not ask for
@@ -49,18 +49,18 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
 
         if self._pinned is None and are_read_options(self.options):
             self._open()
-        return {**self.__dict__, "_state": None}
+        return {**self.__dict__, "_snapshot": None}
 
-    def _open(self) -> tuple[ReadOptions, State]:
-        from inlay.spark.connect import load_state
+    def _open(self) -> tuple[ReadOptions, Snapshot]:
+        from inlay.spark.connect import load_snapshot
         from inlay.spark.options import read_options
 
         options = self._pinned or read_options(self.options)
-        if self._state is None:
-            self._state = load_state(
+        snapshot = self._snapshot
+        if snapshot is None:
+            snapshot = self._snapshot = load_snapshot(
                 options.uri, version=options.version, as_of_us=options.as_of_us
             )
-            snapshot = self._state.snapshot
             if self._table_id not in (None, snapshot.table_id):
                 from inlay.errors import TableReplaced
 
@@ -70,12 +70,12 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
             self._table_id = snapshot.table_id
             options = replace(options, version=snapshot.version, as_of_us=None)
         self._pinned = options
-        return options, self._state
+        return options, snapshot
 
     def schema(self) -> StructType:
         from inlay.spark.types import spark_schema
 
-        options, state = self._open()
+        options, snapshot = self._open()
         if options.table is not None:
             from inlay.spark.metadata import load_metadata, metadata_schema
 
@@ -83,21 +83,21 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
         if options.change_feed:
             from inlay.spark.feed import feed_columns, feed_schema
 
-            return feed_schema(feed_columns(options, state.snapshot), options.columns)
-        return spark_schema(state.snapshot.schema, options.columns)
+            return feed_schema(feed_columns(options, snapshot), options.columns)
+        return spark_schema(snapshot.schema, options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from inlay.spark.metadata import InlayMetadataReader, load_metadata
         from inlay.spark.reader import InlayReader
 
-        options, state = self._open()
+        options, snapshot = self._open()
         if options.table is not None:
             return InlayMetadataReader(load_metadata(options), schema)
         if options.change_feed:
             from inlay.spark.feed import InlayFeedReader
 
-            return InlayFeedReader(options, state, schema)
-        return InlayReader(options, state, schema)
+            return InlayFeedReader(options, snapshot, schema)
+        return InlayReader(options, snapshot, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> InlayWriter:
         from inlay.spark.options import write_options
@@ -137,12 +137,12 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
                 f"the tag {ctx.branch!r} never changes, so it cannot be read as a stream",
                 next_step="Read it by batch, or a branch as a stream",
             )
-        state = loaded.state
+        snapshot = loaded.snapshot
         if options.change_feed:
             from inlay.spark.feed_stream import InlayFeedStream
 
-            return InlayFeedStream(options, state, schema)
-        return InlayStreamReader(options, state, schema)
+            return InlayFeedStream(options, snapshot, schema)
+        return InlayStreamReader(options, snapshot, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> InlayStreamWriter:  # noqa: N802
         from inlay.spark.releases import STREAM_WRITERS, check_release

@@ -30,7 +30,7 @@ from inlay.spark.catalyst import (
     value_of,
 )
 from inlay.spark.conditions import default_of, quoted
-from inlay.spark.connect import load_state
+from inlay.spark.connect import load_snapshot
 from inlay.spark.creations import CREATIONS, create_table
 from inlay.spark.dml import DmlResult, InlayTable, Merge
 from inlay.spark.inserts import insert
@@ -294,7 +294,7 @@ class _Statements:
     # -- changes ------------------------------------------------------------------------------
 
     def _update(self, target: Named, plan: Any) -> DmlResult:
-        schema = load_state(target.uri).snapshot.schema
+        schema = load_snapshot(target.uri).schema
         condition = value_of(plan.condition())
         return self._table(target).update(
             self._assignments(plan.assignments(), schema),
@@ -308,7 +308,7 @@ class _Statements:
                 "MERGE WITH SCHEMA EVOLUTION adds no columns",
                 next_step="Add them first: inlay.open(uri).alter(add={…}); then MERGE without it",
             )
-        schema = load_state(target.uri).snapshot.schema
+        schema = load_snapshot(target.uri).schema
         source = self._catalyst.frame(fields["sourceTable"])
         merge = self._table(target).merge(source, self._catalyst.column(fields["mergeCondition"]))
         for kind in ("matchedActions", "notMatchedActions", "notMatchedBySourceActions"):

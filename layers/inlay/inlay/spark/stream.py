@@ -32,13 +32,9 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from inlay.engine import FeedParts, parse_predicate
-from inlay.ops.metadata.load import LoadedTable
-from inlay.plan.metadata.state import State
-from inlay.plan.refs import MAIN
-from inlay.plan.scan import FileTask
+from inlay.engine import FeedParts, FileTask, LoadedTable, Snapshot, parse_predicate
 from inlay.spark.conditions import TRUE
-from inlay.spark.connect import connect, load_state, ref_of
+from inlay.spark.connect import connect, load_snapshot
 from inlay.spark.feed import StepPartition, checked_offset
 from inlay.spark.feed_stream import VersionStream, is_over
 from inlay.spark.options import ReadOptions
@@ -68,9 +64,9 @@ class Offset:
 class InlayStreamReader(VersionStream):
     """Exists on the driver as long as the query; executors only get `read`."""
 
-    def __init__(self, options: ReadOptions, state: State, asked: StructType) -> None:
-        super().__init__(options, state)
-        schema = state.snapshot.schema
+    def __init__(self, options: ReadOptions, snapshot: Snapshot, asked: StructType) -> None:
+        super().__init__(options, snapshot)
+        schema = snapshot.schema
         self._tasks = TaskReader(options.uri, schema, asked)
         where = TRUE if options.where is None else parse_predicate(options.where, schema)
         self._feed = FeedParts(schema=schema, ids=(), where=where)
@@ -81,12 +77,12 @@ class InlayStreamReader(VersionStream):
         options = self._options
         if options.start_version is not None:
             return asdict(self._at(options.start_version - 1))
-        state = load_state(options.uri, as_of_us=options.start_us)
+        snapshot = load_snapshot(options.uri, as_of_us=options.start_us)
         # From a time on: rows that existed before are not included.
-        return asdict(self._at(state.snapshot.version, first=options.start_us is None))
+        return asdict(self._at(snapshot.version, first=options.start_us is None))
 
     def _at(self, version: int, *, first: bool = False) -> Offset:
-        ref = ref_of(self._options.uri) or MAIN
+        ref = connect(self._options.uri).ref
         return Offset(table=self._table_id, ref=ref, version=version, first=first)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -145,14 +141,14 @@ class InlayStreamReader(VersionStream):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, StepPartition):
-            return self._tasks.read_added(partition.step)
+            return self._tasks.read_added(partition.part)
         return self._tasks.read(partition)
 
 
 def _bytes(piece: Piece) -> int:
     if isinstance(piece, FileTask):
         return piece.file.size
-    return sum(task.file.size for unit in piece.step.units for task in unit.after)
+    return piece.part.added_bytes
 
 
 def _place(piece: Piece) -> Place:

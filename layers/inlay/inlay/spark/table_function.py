@@ -25,13 +25,12 @@ from itertools import count
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from inlay.engine import POINTER, Head, open_store
+from inlay.engine import POINTER, ScanParts
 from inlay.errors import InvalidRequest
 from inlay.spark.api import read
 from inlay.spark.conditions import plan_of, quoted
-from inlay.spark.connect import at_ref, load_state
+from inlay.spark.connect import at_ref, connect, load_snapshot
 from inlay.spark.context import CalledBack, context_of, is_set, java_class
-from inlay.storage.open import below
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +67,7 @@ def view(
             f"with {_FIXED_VIEWS} the view would stay at the version that it was made with",
             next_step="Unset it, or use read(spark, uri).createOrReplaceTempView(name) for a fixed view",
         )
-    load_state(at_ref(uri, ref))  # raises here if the table does not exist
+    load_snapshot(at_ref(uri, ref))  # raises here if the table does not exist
     given: dict[str, object] = {"version": version, "as_of": as_of, "ref": ref}
     named = "".join(f", {key} => {_literal(v)}" for key, v in given.items() if v is not None)
     spark.sql(
@@ -79,12 +78,10 @@ def view(
 
 def views(spark: SparkSession, prefix: str) -> tuple[str, ...]:
     """Makes every table directly under `prefix` a view named after its folder; the names, in order."""
-    store, root = open_store(prefix)
-    found = [
-        folder.rstrip("/").rpartition("/")[2]
-        for folder in sorted(store.list_prefixes(f"{root}/" if root else ""))
-        if isinstance(store.head(f"{folder.rstrip('/')}/{POINTER}"), Head)
-    ]
+    within = connect(prefix)
+    folders = sorted(within.store.list_prefixes(within.key("")))
+    names = [folder.rstrip("/").rpartition("/")[2] for folder in folders]
+    found = [name for name in names if within.has(f"{name}/{POINTER}")]
     if not found:
         raise InvalidRequest(
             f"there are no tables directly under {prefix}",
@@ -100,7 +97,7 @@ def views(spark: SparkSession, prefix: str) -> tuple[str, ...]:
                 next_step="Name each by view(spark, name, uri), or set spark.sql.caseSensitive",
             )
     for name in found:
-        view(spark, name, below(prefix, name))
+        view(spark, name, within.below(name).uri)
     return tuple(found)
 
 
@@ -220,11 +217,9 @@ def _find_version(uri: str, asked: Mapping[str, object]) -> int:
         raise InvalidRequest("version is a whole number from 1")
     as_of_us = None
     if as_of is not None:
-        from inlay.arguments import time_us
-
-        as_of_us = time_us(as_of if isinstance(as_of, datetime) else str(as_of))
-    state = load_state(at_ref(uri, _text(asked, "ref")), version=version, as_of_us=as_of_us)
-    return state.snapshot.version
+        as_of_us = ScanParts.as_of_us(as_of if isinstance(as_of, datetime) else str(as_of))
+    snapshot = load_snapshot(at_ref(uri, _text(asked, "ref")), version=version, as_of_us=as_of_us)
+    return snapshot.version
 
 
 def _text(asked: Mapping[str, object], name: str) -> str | None:

@@ -10,17 +10,16 @@ Spark derives from its own schema: `arrow_for` gives that schema.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from inspect import signature
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from pyspark.sql import types as st
 
-from inlay.engine import Primitive, Schema
+from inlay.engine import Field, Primitive, Schema, TypeFold
 from inlay.errors import SchemaMismatch, UnsupportedType
-from inlay.format.leaf_types import LeafName
-from inlay.format.schema import Field, ListOf, MapOf, Struct, Type, fields_within
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,8 +46,9 @@ class SparkLeaf:
     bounds: bool = False
 
 
-def _row(name: LeafName) -> SparkLeaf:
-    match name:
+@cache
+def spark_leaf(kind: Primitive) -> SparkLeaf:
+    match kind.name:
         case "bool":
             return SparkLeaf(st.BooleanType(), "BOOLEAN", written=True, joined=True)
         case "int8":
@@ -91,12 +91,13 @@ def _row(name: LeafName) -> SparkLeaf:
             return SparkLeaf(st.TimestampType(), "INT64", written=True, bounds=True)
 
 
+def physical_type(kind: Primitive) -> str:
+    return spark_leaf(kind).physical
+
+
 def _whole(kind: st.DataType, physical: str) -> SparkLeaf:
     """A type that Spark treats as the format does in everything."""
     return SparkLeaf(kind, physical, written=True, joined=True, bounds=True)
-
-
-SPARK_TYPES: Mapping[LeafName, SparkLeaf] = {name: _row(name) for name in get_args(LeafName)}
 
 
 # -- schemas --------------------------------------------------------------------------------------
@@ -138,13 +139,11 @@ def spelled(name: str, names: Sequence[str]) -> str | None:
     return alike[0] if len(alike) == 1 else None
 
 
-def has_twins(kind: Type) -> bool:
-    """Whether two names within a struct, at any level, differ by case alone: in most sessions Spark's own
-    reader and writer refuse them."""
-    parts = fields_within(kind)
-    if isinstance(kind, Struct) and len({part.name.lower() for part in parts}) < len(parts):
-        return True
-    return any(has_twins(part.type) for part in parts)
+def has_twins(schema: Schema) -> bool:
+    """Whether two names of columns, or within a struct at any level, differ by case alone: in most sessions
+    Spark's own reader and writer refuse them."""
+    paths = [(*path[:-1], path[-1].lower()) for path, _ in schema.walk()]
+    return len(set(paths)) < len(paths)
 
 
 def column_named(schema: Schema, name: str) -> Field | None:
@@ -164,36 +163,36 @@ def _column(schema: Schema, name: str) -> Field:
 
 
 def _struct_field(field: Field, path: tuple[str, ...]) -> st.StructField:
-    return st.StructField(field.name, spark_type(field.type, path), field.nullable)
+    return st.StructField(field.name, SPARK_TYPES.of(field.type, path), field.nullable)
 
 
-def spark_type(kind: Type, path: tuple[str, ...] = ()) -> st.DataType:
-    match kind:
-        case Primitive():
-            return _leaf(kind, path)
-        case Struct(fields):
-            return st.StructType([_struct_field(f, (*path, f.name)) for f in fields])
-        case ListOf(element):
-            inner = spark_type(element.type, (*path, "element"))
-            return st.ArrayType(inner, containsNull=element.nullable)
-        case MapOf(key, value):
-            return st.MapType(
-                spark_type(key.type, (*path, "key")),
-                spark_type(value.type, (*path, "value")),
-                valueContainsNull=value.nullable,
-            )
+class _SparkTypes(TypeFold[st.DataType]):
+    def leaf(self, kind: Primitive, path: tuple[str, ...]) -> st.DataType:
+        leaf = spark_leaf(kind).type
+        if leaf is None and kind.name == "decimal" and kind.precision <= MAX_DECIMAL_DIGITS:
+            leaf = st.DecimalType(kind.precision, kind.scale)
+        if leaf is not None and kind.unit != "ns":
+            return leaf
+        raise UnsupportedType(
+            f"column {'.'.join(path)!r} is {kind}, which Spark cannot hold",
+            next_step="Leave it out: name the other columns with columns=[…] or .schema(…)",
+        )
+
+    def struct(self, fields: Sequence[tuple[Field, st.DataType]]) -> st.DataType:
+        return st.StructType([st.StructField(f.name, kind, f.nullable) for f, kind in fields])
+
+    def list_of(self, element: tuple[Field, st.DataType]) -> st.DataType:
+        field, kind = element
+        return st.ArrayType(kind, containsNull=field.nullable)
+
+    def map_of(
+        self, key: tuple[Field, st.DataType], value: tuple[Field, st.DataType]
+    ) -> st.DataType:
+        field, kind = value
+        return st.MapType(key[1], kind, valueContainsNull=field.nullable)
 
 
-def _leaf(kind: Primitive, path: tuple[str, ...]) -> st.DataType:
-    leaf = SPARK_TYPES[kind.name].type
-    if leaf is None and kind.name == "decimal" and kind.precision <= MAX_DECIMAL_DIGITS:
-        leaf = st.DecimalType(kind.precision, kind.scale)
-    if leaf is not None and kind.unit != "ns":
-        return leaf
-    raise UnsupportedType(
-        f"column {'.'.join(path)!r} is {kind}, which Spark cannot hold",
-        next_step="Leave it out: name the other columns with columns=[…] or .schema(…)",
-    )
+SPARK_TYPES = _SparkTypes()
 
 
 def arrow_for(schema: st.StructType) -> pa.Schema:

@@ -21,18 +21,16 @@ from pyspark.sql.types import StructField, StructType
 import inlay
 from inlay.engine import (
     Context,
+    DataFile,
+    LoadedTable,
     PartedWrite,
     Predicate,
     Request,
     Schema,
     Snapshot,
-    already_applied,
     parse_predicate,
 )
 from inlay.errors import InvalidRequest, SchemaMismatch, TableExists, TableNotFound
-from inlay.format.entry import DataFile
-from inlay.ops.data import check_fits
-from inlay.ops.metadata.load import LoadedTable
 from inlay.spark.conditions import TRUE
 from inlay.spark.connect import bound, connect, load_writable, place, ref_of
 from inlay.spark.options import WriteOptions, replaces_partitions
@@ -96,13 +94,13 @@ def plan_write(
         keeps_empty=not identity.startswith(OWN_REQUEST) and options.request_id is not None,
     )
     write.check(ctx, loaded)
-    loaded, before = already_applied(ctx, loaded, request)
+    loaded, done = write.applied(ctx, loaded)
     return loaded, WriteJob(
         uri=options.uri,
         table_id=snapshot.table_id,
         write=write,
         names=tuple(named_as_in(snapshot.schema, data.names)),
-        done=None if before is None else before.version or loaded.snapshot.version,
+        done=done,
     )
 
 
@@ -200,7 +198,7 @@ def check_fits_table(data: StructType, schema: Schema) -> None:
         )
     check_written(data)
     arrow = _renamed(arrow_for(data), named_as_in(schema, data.names))
-    check_fits(arrow, schema)
+    PartedWrite.check_fits(arrow, schema)
 
 
 def _renamed(arrow: pa.Schema, names: Sequence[str]) -> pa.Schema:

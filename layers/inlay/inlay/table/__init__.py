@@ -464,7 +464,7 @@ class Table:
     @property
     def ref(self) -> str:
         """The branch, or the tag, that this is the table of: "main" unless another was opened."""
-        return self._tag or self._ctx.branch or MAIN
+        return self._tag or self._ctx.ref
 
     @property
     def schema(self) -> pa.Schema:
@@ -1066,7 +1066,7 @@ class Table:
         has_operations = op is not None or operations is not None
         rules = changes_op.Rules(
             order=arguments.names(order, "order"),
-            operations=change_records.operations_of(operations, column=op)
+            operations=change_records.Operations.of(operations, column=op)
             if has_operations
             else None,
             delete_when=delete_when,

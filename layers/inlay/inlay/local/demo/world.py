@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 import inlay
 from inlay import Table
-from inlay.engine import event_of
+from inlay.engine import EmbeddedS3
 from inlay.local.demo.figures import SQL, Figures
 from inlay.local.runtime_api import Failed
 from inlay.local.stack import LocalStack
@@ -140,7 +140,7 @@ class World:
         head = self.stack.s3.head_object(Bucket=self.stack.bucket, Key=key)
         # The first event named it, unless another S3 server's landing zone is listed instead.
         version_id = None if self.stack.options.endpoint_url else head.get("VersionId")
-        landed = event_of(self.stack.bucket, key, head, version_id=version_id)
+        landed = EmbeddedS3.event_of(self.stack.bucket, key, head, version_id=version_id)
         self.stack.send("IngestQueue", landed)
 
     def request_delete(self, request_id: str, **request: Any) -> None:

@@ -456,7 +456,7 @@ def planned(
     ctx: Context, base: LoadedTable, published: Mapping[str, Any], request: CommitRequest
 ) -> Change | None:
     """What the request asks for, on the version that is published; None where that is nothing."""
-    name = ctx.branch or MAIN
+    name = ctx.ref
     reason = unmet(request.requirements, published, moved=(name,))
     if reason:
         raise ConcurrentChange(reason, table=ctx.uri, version=base.snapshot.version)

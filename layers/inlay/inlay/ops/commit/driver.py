@@ -58,12 +58,10 @@ from inlay.errors import (
     RequestTooOld,
     StaleUpload,
     StoreUnavailable,
-    TableHandedOver,
 )
 from inlay.format import keys
 from inlay.format.codec import encode_head, encode_snapshot
 from inlay.format.entry import Types
-from inlay.format.properties import handed_over
 from inlay.format.snapshot import Commit, HeadObject, Snapshot, content_of, with_open_times
 from inlay.notebook import Shown
 from inlay.ops.commit.register import Lost, Unknown, Won, read_after, superseded_by, swap
@@ -74,6 +72,7 @@ from inlay.ops.metadata.load import (
     LoadedTable,
     bounded,
     grown,
+    handed_over_elsewhere,
     load_again,
     load_pointer,
     load_segments,
@@ -287,7 +286,7 @@ def not_committed(ctx: Context, loaded: LoadedTable, outcome: NotProposed) -> Sk
         case RequestRefused():
             raise refusal(ctx, outcome)
         case HandedOver():
-            raise _handed_over(ctx, loaded.snapshot)
+            raise handed_over_elsewhere(ctx, loaded.snapshot)
         case _:
             assert_never(outcome)
 
@@ -679,7 +678,7 @@ def already_applied(
     """`Skipped` when this request was applied before. Raises `RequestReused`, `RequestTooOld`,
     `TableHandedOver`."""
     if request is None or ctx.hold is not None:  # a transaction asks for its own, of all its tables
-        refuse_handed_over(ctx, loaded.snapshot)
+        loaded.refuse_handed_over(ctx)
         return loaded, None
     state, answer = resolve(ctx, loaded.state, lambda s: look_up(s, request))
     loaded = replace(loaded, state=state)
@@ -687,20 +686,8 @@ def already_applied(
         raise refusal(ctx, answer)
     if isinstance(answer, AlreadyApplied):
         return loaded, Skipped(loaded, answer.version)
-    refuse_handed_over(ctx, loaded.snapshot)
+    loaded.refuse_handed_over(ctx)
     return loaded, None
-
-
-def refuse_handed_over(ctx: Context, snapshot: Snapshot) -> None:
-    """Before work that the commit would refuse (`plan.commit.apply.admit`), or that is none."""
-    if handed_over(snapshot.properties) is not None:
-        raise _handed_over(ctx, snapshot)
-
-
-def _handed_over(ctx: Context, snapshot: Snapshot) -> TableHandedOver:
-    return TableHandedOver(
-        f"{ctx.uri} was handed over to another catalog", table=ctx.uri, version=snapshot.version
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ import pyarrow as pa
 from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate
+from inlay.format.schema import Schema
 from inlay.format.values import order_key
 from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context
@@ -35,38 +36,16 @@ from inlay.plan.scan import FileTask
 
 
 @dataclass(frozen=True, slots=True)
-class RunWriter:
-    """What a process needs to write rows of the table as one run (`run` None: of no order); it pickles."""
-
-    table: LoadedTable  # without entries
-    run: int | None
-
-    @property
-    def has_partitions(self) -> bool:
-        return bool(self.table.snapshot.spec.fields)
-
-    def by_partition(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The rows of each partition, with a text that names it."""
-        for partition, rows in Split(self.table.snapshot.spec, self.table.snapshot.schema)(batch):
-            yield repr(partition), rows
-
-    def write(self, ctx: Context, batches: Iterable[pa.RecordBatch]) -> Iterator[DataFile]:
-        """The files of rows that arrive in order, with the table's columns by position: each file is
-        written as its rows arrive."""
-        schema = self.table.snapshot.schema
-        named = (batch.rename_columns(list(schema.names)) for batch in batches)
-        rows = conformed(named, schema, schema, by_value=True)
-        return write_run(ctx, self.table, rows, self.run)
-
-
-@dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """Slices of files that are close in the `order`; `others` files need none."""
+    """Slices of files that are close in the `order`; `others` files need none. As what the processes that
+    write a slice need to know (`writer`) it has none of these, and pickles: what they write is one `run`
+    (None: of no order)."""
 
     loaded: LoadedTable
     order: Order | None
     slices: tuple[tuple[FileTask, ...], ...]
     others: int
+    run: int | None = None
 
     @classmethod
     def of(
@@ -101,10 +80,10 @@ class ClusterPlan:
         others = loaded.snapshot.totals.files - len(tasks)
         return cls(loaded, order, tuple(map(tuple, slices)), others)
 
-    def writer(self, ctx: Context) -> RunWriter:
+    def writer(self, ctx: Context) -> ClusterPlan:
         """Of one slice."""
         run = None if self.order is None else ctx.random.getrandbits(31)
-        return RunWriter(self.loaded.without_entries(), run)
+        return ClusterPlan(self.loaded.without_entries(), self.order, (), 0, run)
 
     def commit(
         self, ctx: Context, tasks: Sequence[FileTask], outputs: Sequence[DataFile]
@@ -126,6 +105,28 @@ class ClusterPlan:
         outcome = commit(ctx, change, base=load_again(ctx, self.loaded))
         is_in = isinstance(outcome, Committed) and not outcome.skipped
         return is_in, outcome.loaded.snapshot.version
+
+    # -- in the processes that write ----------------------------------------------------------
+
+    @property
+    def schema(self) -> Schema:
+        return self.loaded.snapshot.schema
+
+    @property
+    def has_partitions(self) -> bool:
+        return bool(self.loaded.snapshot.spec.fields)
+
+    def by_partition(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The rows of each partition, with a text that names it."""
+        for partition, rows in Split(self.loaded.snapshot.spec, self.schema)(batch):
+            yield repr(partition), rows
+
+    def write(self, ctx: Context, batches: Iterable[pa.RecordBatch]) -> Iterator[DataFile]:
+        """The files of rows that arrive in order, with the table's columns by position: each file is
+        written as its rows arrive."""
+        named = (batch.rename_columns(list(self.schema.names)) for batch in batches)
+        rows = conformed(named, self.schema, self.schema, by_value=True)
+        return write_run(ctx, self.loaded, rows, self.run)
 
 
 def _worth_it(

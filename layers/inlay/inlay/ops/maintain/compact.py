@@ -21,7 +21,7 @@ from inlay.errors import ConcurrentChange, InvalidRequest
 from inlay.format.entry import DataFile
 from inlay.format.schema import Schema
 from inlay.notebook import Shown
-from inlay.ops.commit.driver import Committed, commit, recent_base, refuse_handed_over
+from inlay.ops.commit.driver import Committed, commit, recent_base
 from inlay.ops.context import Context
 from inlay.ops.data import layout_of, target_of
 from inlay.ops.maintain.rewrite import FileWork, carry_out_file, count_erased, drop_idle
@@ -214,7 +214,7 @@ def compact(
     """
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
     loaded = recent_base(ctx, base)
-    refuse_handed_over(ctx, loaded.snapshot)
+    loaded.refuse_handed_over(ctx)
     # Units are planned from the entries of all files.
     entry_bytes = loaded.snapshot.totals.files * MEMORY_PER_FILE
     own_bytes = memory_bytes if runner is None else None

@@ -28,7 +28,6 @@ from inlay.ops.commit.driver import (
     commit,
     expect_committed,
     recent_base,
-    refuse_handed_over,
 )
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
@@ -424,7 +423,7 @@ def expire(
             f"cannot keep versions for {str(days)[:50]!r} days", next_step="Give a number from 0"
         )
     loaded = recent_base(ctx, base)
-    refuse_handed_over(ctx, loaded.snapshot)
+    loaded.refuse_handed_over(ctx)
     snapshot = loaded.snapshot
     properties = snapshot.settings
     age_us = int((properties.number("history.days") if days is None else days) * DAY_US)

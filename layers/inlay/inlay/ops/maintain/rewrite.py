@@ -24,7 +24,7 @@ from inlay.format.entry import DataFile
 from inlay.format.predicate import Comparison, Predicate, field_ids
 from inlay.format.schema import Primitive
 from inlay.notebook import Shown
-from inlay.ops.commit.driver import Committed, commit, recent_base, refuse_handed_over
+from inlay.ops.commit.driver import Committed, commit, recent_base
 from inlay.ops.context import Context
 from inlay.ops.maintain.rewrite_file import (
     NO_LIMITS,
@@ -131,7 +131,7 @@ def rewrite(
     not fit `memory_bytes` are left, as failures. With a `runner` its processes rewrite the files."""
     check_strategy(strategy)
     loaded = with_entries(ctx, recent_base(ctx, base))
-    refuse_handed_over(ctx, loaded.snapshot)
+    loaded.refuse_handed_over(ctx)
     plan = partial(plan_rewrite, where=where)
     if dry_run:
         choices: list[tuple[str, Choice]] = []

@@ -18,6 +18,7 @@ from inlay.errors import (
     InlayError,
     RefNotFound,
     SnapshotGone,
+    TableHandedOver,
     TableNotFound,
     TableReplaced,
     VersionNotFound,
@@ -27,6 +28,7 @@ from inlay.format.codec import PREPARED, SchemaLoader, decode_head, decode_schem
 from inlay.format.entry import Types
 from inlay.format.leaves import decode_files, decode_ledger, decode_markers, decode_references
 from inlay.format.predicate import TRUE, And, Comparison, Literal, Predicate
+from inlay.format.properties import handed_over
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import (
     POINTER_TARGET_BYTES,
@@ -111,6 +113,11 @@ class LoadedTable:
         )
         return replace(self, state=State(snapshot), raw=b"", own=None)
 
+    def refuse_handed_over(self, ctx: Context) -> None:
+        """Before work that the commit would refuse (`plan.commit.apply.admit`), or that is none."""
+        if handed_over(self.snapshot.properties) is not None:
+            raise handed_over_elsewhere(ctx, self.snapshot)
+
     @property
     def has_open_times(self) -> bool:
         """Whether the stored snapshot has open times that the next commit will record."""
@@ -130,6 +137,12 @@ def load_pointer(
     unless that is known. `carried` are contents of segments from earlier loads; `before`: see
     `read_main`."""
     return on_branch(ctx, read_main(ctx, before), carried=carried)
+
+
+def handed_over_elsewhere(ctx: Context, snapshot: Snapshot) -> TableHandedOver:
+    return TableHandedOver(
+        f"{ctx.uri} was handed over to another catalog", table=ctx.uri, version=snapshot.version
+    )
 
 
 def load_again(ctx: Context, base: LoadedTable) -> LoadedTable:

@@ -75,7 +75,7 @@ from inlay.iceberg.schema import (
     specs_to_iceberg,
 )
 from inlay.notebook import Shown
-from inlay.ops.commit.driver import decided, refuse_handed_over
+from inlay.ops.commit.driver import decided
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
     LoadedTable,
@@ -182,7 +182,7 @@ def publish_with_pointer(
     started = ctx.clock.monotonic()
     loaded = decided(ctx, base or load_pointer(ctx))
     ctx = replace(ctx, table_id=loaded.snapshot.table_id)
-    refuse_handed_over(ctx, loaded.snapshot)
+    loaded.refuse_handed_over(ctx)
     settled = commits = 0
     # The version whose rows are those since `rows_us`: what settles them here changes none.
     rows_version = rows_us = 0

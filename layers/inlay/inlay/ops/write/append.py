@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from inlay.arguments import time_us
+from inlay.format.landing import landed_object
 from inlay.ops.commit.driver import (
     Committed,
     Planned,
@@ -44,6 +45,11 @@ class IngestSource:
     etag: str | None = None
     version_id: str | None = None
     event_time_us: int | None = None
+
+    @staticmethod
+    def is_ignored(path: str, *, size: int | None) -> bool:
+        """Whether an object of this path, within where it landed, is a marker and no data."""
+        return landed_object(path, size=size).is_ignored
 
     @classmethod
     def of_event(

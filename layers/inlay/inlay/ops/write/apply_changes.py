@@ -90,7 +90,7 @@ from inlay.plan.change import (
     SetProperties,
     Update,
 )
-from inlay.plan.change_records import Operations, operations_of
+from inlay.plan.change_records import Operations
 
 # Rows of the table that are looked through at once.
 SEARCHED_BYTES = 32 * 2**20
@@ -170,7 +170,7 @@ class Rules:
         has_operations = bool(operations or op)
         return cls(
             order=order,
-            operations=operations_of(operations or None, column=op or None)
+            operations=Operations.of(operations or None, column=op or None)
             if has_operations
             else None,
             delete_when=delete_when or None,

@@ -15,8 +15,8 @@ import pyarrow as pa
 from inlay.errors import ConcurrentChange, InvalidRequest
 from inlay.format import keys
 from inlay.format.entry import DataFile
-from inlay.format.landing import landed_object
 from inlay.format.predicate import TRUE, Predicate
+from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import (
     WriteResult,
@@ -29,7 +29,7 @@ from inlay.ops.commit.driver import (
     write_result,
 )
 from inlay.ops.context import Context
-from inlay.ops.data import write_rows
+from inlay.ops.data import check_fits, write_rows
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer, load_version
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.delete import marker_of
@@ -91,6 +91,12 @@ class PartedWrite:
             yield batch
 
     # -- in the one that commits --------------------------------------------------------------
+
+    def applied(self, ctx: Context, loaded: LoadedTable) -> tuple[LoadedTable, int | None]:
+        """The version in which the request was applied before, None: it was not; with the table and what
+        was loaded to find that. Raises `RequestReused`, `RequestTooOld`, `TableHandedOver`."""
+        loaded, done = already_applied(ctx, loaded, self.request)
+        return loaded, None if done is None else done.version or loaded.snapshot.version
 
     def check(self, ctx: Context, loaded: LoadedTable) -> None:
         """Before anything is written. Raises `InvalidRequest` where it could not be committed."""
@@ -177,6 +183,12 @@ class PartedWrite:
             added_bytes=commit_of.added_bytes,
         )
 
+    @staticmethod
+    def check_fits(arrow: pa.Schema, schema: Schema) -> None:
+        """Before anything is written. Raises `SchemaMismatch` where no data of this Arrow schema can be
+        rows of a table, whatever values it has."""
+        check_fits(arrow, schema)
+
     # -- by another writer of Parquet ---------------------------------------------------------
 
     @staticmethod
@@ -198,7 +210,7 @@ class PartedWrite:
         sources = [
             IngestSource(Location(ctx.store.scheme, ctx.store.bucket, o.key), etag=o.etag)
             for o in ctx.store.list(prefix)
-            if not landed_object(o.key[len(prefix) :], size=o.size).is_ignored
+            if not IngestSource.is_ignored(o.key[len(prefix) :], size=o.size)
         ]
 
         def plan(now: LoadedTable) -> Change | None:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from inlay.errors import UnsupportedFile
 from inlay.format.landing import TextKind, delimiter_of, text_kind
 from inlay.format.properties import REFUSED_FOLDER, listed
-from inlay.format.schema import Schema, listed_names, unquoted
+from inlay.format.schema import Schema, listed_names
 from inlay.format.snapshot import Snapshot
 from inlay.ops.write.content import FETCHED_BYTES, Content
 from inlay.ops.write.folders import Folders, folders_of, with_folders, without_required
@@ -45,7 +45,7 @@ def text_format(snapshot: Snapshot) -> TextFormat:
     delimiter = properties.text("ingest.delimiter")
     text = TextFormat(
         null=listed(properties.text("ingest.null")),
-        columns=tuple(map(unquoted, listed_names(properties.text("ingest.columns")))),
+        columns=listed_names(properties.text("ingest.columns"), plain=True),
         delimiter="\t" if delimiter == "tab" else delimiter or None,
         encoding=properties.text("ingest.encoding"),
         dates=DateFormats.parse(listed(properties.text("ingest.date_formats"), ";")),

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -51,6 +51,8 @@ class Memory:
 
     Spark reads and writes its rows itself, between `open` and `open` or `make`: at `uri`, by `columns`.
     """
+
+    AT: ClassVar = AT
 
     def __init__(self, ctx: Context, keys: Sequence[Field], order: Sequence[Field]) -> None:
         self._ctx = memory_context(ctx)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.plan.change_records import Operations, meanings
+from inlay.plan.change_records import Operations
 
 
 def classify(
@@ -44,7 +44,9 @@ def classify(
     )
 
     def which(*, deletes: bool) -> Any:
-        values = [v for v, meaning in known.items() if meaning in meanings(deletes=deletes)]
+        values = [
+            v for v, meaning in known.items() if meaning in Operations.meanings(deletes=deletes)
+        ]
         return pc.is_in(texts, value_set=pa.array(values, pa.string()))
 
     rows, gone = which(deletes=False), which(deletes=True)

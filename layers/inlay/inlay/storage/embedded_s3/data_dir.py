@@ -16,12 +16,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from inlay.errors import InvalidRequest
-from inlay.storage.embedded_s3.events import Rule
-from inlay.storage.embedded_s3.rest import EmbeddedS3, Settings
+from inlay.storage.embedded_s3.events import Rule, Settings
 from inlay.storage.memory import Version
+
+if TYPE_CHECKING:
+    from inlay.storage.embedded_s3.rest import EmbeddedS3
 
 _BUCKETS: Final = "buckets.json"
 _PARTIAL: Final = ".partial"

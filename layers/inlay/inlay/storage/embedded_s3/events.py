@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote_plus
@@ -28,6 +28,16 @@ class Rule:
     events: tuple[str, ...]
     prefix: str = ""
     suffix: str = ""
+
+
+@dataclass(slots=True)
+class Settings:
+    """What is set on a bucket, beside its versioning."""
+
+    created_us: int
+    region: str = "us-east-1"
+    notifications: list[Rule] = field(default_factory=list)
+    notifications_as_set: bytes = b""
 
 
 def parse_rules(tree: Element) -> list[Rule]:

@@ -16,8 +16,8 @@ import email.utils
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode
 
 from inlay.errors import InvalidRequest, StaleUpload
@@ -36,10 +36,21 @@ from inlay.storage.base import (
     Written,
 )
 from inlay.storage.embedded_s3 import listings
-from inlay.storage.embedded_s3.events import Notify, Rule, event, matching, parse_rules, test_event
+from inlay.storage.embedded_s3.events import (
+    Notify,
+    Settings,
+    event,
+    event_of,
+    matching,
+    parse_rules,
+    test_event,
+)
 from inlay.storage.embedded_s3.request import AwsAnswer, AwsRequest, S3Error
 from inlay.storage.embedded_s3.xml import child, children, document, iso, parse, text
 from inlay.storage.memory import Bucket, MemoryRegion, MemoryStore, PendingUpload, Version
+
+if TYPE_CHECKING:
+    from inlay.storage.embedded_s3.data_dir import DataDir
 
 _METADATA: Final = "x-amz-meta-"
 _RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)")
@@ -47,18 +58,10 @@ _COPY_RANGE: Final = re.compile(r"bytes=(\d+)-(\d+)")
 _BUCKET_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
-@dataclass(slots=True)
-class Settings:
-    """What is set on a bucket, beside its versioning."""
-
-    created_us: int
-    region: str = "us-east-1"
-    notifications: list[Rule] = field(default_factory=list)
-    notifications_as_set: bytes = b""
-
-
 class EmbeddedS3:
     """`notify` sends a message to a queue by its ARN; without it notifications are refused."""
+
+    event_of = staticmethod(event_of)
 
     def __init__(self, notify: Notify | None = None) -> None:
         self.region: Final = MemoryRegion()
@@ -123,6 +126,13 @@ class EmbeddedS3:
             return S3Error(400, error.s3_code or "InvalidRequest", error.message).answer
 
     # -- buckets ----------------------------------------------------------------------------------
+
+    def keep_in(self, path: Path) -> DataDir:
+        """Keeps what it holds in a directory, from before it answers its first request; close that to let
+        another have it."""
+        from inlay.storage.embedded_s3.data_dir import DataDir
+
+        return DataDir(path, self)
 
     def _settings(self, bucket: str) -> Settings:
         settings = self.buckets.get(bucket)

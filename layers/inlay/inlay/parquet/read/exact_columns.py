@@ -1,10 +1,10 @@
-"""Which columns of a Parquet file Spark's own reader gives exactly as Inlay's does.
+"""Which columns of a Parquet file another reader gives exactly as this library's does.
 
 Promise: a column listed here has exactly the types, nesting and nullability of the table's schema in the
 file, in a form that both readers read as the same values. A column that either reader would convert, guess
 or rebase (narrower integers, INT96, legacy lists, dates of old Spark versions, optional columns where the
-table has required ones) is left out, and so is one that Spark cannot decode, or whose writer is known for
-wrong statistics, by which Spark leaves out rows.
+table has required ones) is left out, and so is one that the other cannot decode, or whose writer is known
+for wrong statistics, by which it might leave out rows.
 
 The file's footer decides, not the table's metadata alone: ingested files were written by others.
 """
@@ -13,53 +13,49 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from inlay.engine import Primitive
-from inlay.format.schema import Field, ListOf, MapOf, Struct
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Struct
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.old_times import shifts_dates
-from inlay.spark.types import SPARK_TYPES
 
-_CODECS = frozenset({"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"})
-_ENCODINGS = frozenset(
-    {
-        "PLAIN",
-        "PLAIN_DICTIONARY",
-        "RLE_DICTIONARY",
-        "RLE",
-        "BIT_PACKED",
-        "DELTA_BINARY_PACKED",
-        "DELTA_LENGTH_BYTE_ARRAY",
-        "DELTA_BYTE_ARRAY",
-    }
-)
 _UNITS = {"ms": "milliseconds", "us": "microseconds"}
 
 
-def exact_columns(file: OpenFile) -> frozenset[int]:
-    """Ids of the top-level columns of the file's recorded schema that Spark reads exactly."""
+@dataclass(frozen=True, slots=True)
+class OtherReader:
+    """What another reader of Parquet reads. `physical`: of a type of the format the type of Parquet in
+    which both read the same values, "" for none (decimals go by their digits); it pickles."""
+
+    physical: Callable[[Primitive], str]
+    codecs: frozenset[str]
+    encodings: frozenset[str]
+
+
+def exact_columns(reader: OtherReader, file: OpenFile) -> frozenset[int]:
+    """Ids of the top-level columns of the file's recorded schema that `reader` reads exactly."""
     spelled = Counter(name.lower() for name in file.arrow.names)
     # Arrow reads them as they are.
     rebased = shifts_dates(file.metadata.metadata or {})
     return frozenset(
         field.id
         for field in file.task.schema.fields
-        # Spark ignores case in names.
-        if spelled[field.name.lower()] == 1 and _is_exact(file, field, rebased)
+        # Other readers may ignore case in names.
+        if spelled[field.name.lower()] == 1 and _is_exact(reader, file, field, rebased)
     )
 
 
-def _is_exact(file: OpenFile, field: Field, rebased: bool) -> bool:
+def _is_exact(reader: OtherReader, file: OpenFile, field: Field, rebased: bool) -> bool:
     place = file.columns.tops.get(field.id)
     if place is None:
         return False
     expected = list(_leaves(field, (), 0, 0))
     return len(expected) == len(place.leaves) and all(
-        _fits(file, leaf, *wanted, rebased)
+        _fits(reader, file, leaf, *wanted, rebased)
         for leaf, wanted in zip(place.leaves, expected, strict=True)
     )
 
@@ -84,6 +80,7 @@ def _leaves(
 
 
 def _fits(
+    reader: OtherReader,
     file: OpenFile,
     leaf: int,
     path: str,
@@ -99,11 +96,11 @@ def _fits(
     if kind.is_temporal and rebased:
         return False
     if file.has_known_faults(leaf):
-        return False  # Spark would leave out rows by them
-    return _has_type(column, kind) and _is_decodable(file.metadata, leaf)
+        return False  # the other might leave out rows by them
+    return _has_type(reader, column, kind) and _is_decodable(reader, file.metadata, leaf)
 
 
-def _has_type(column: pq.ColumnSchema, kind: Primitive) -> bool:
+def _has_type(reader: OtherReader, column: pq.ColumnSchema, kind: Primitive) -> bool:
     logical: dict[str, Any] = json.loads(column.logical_type.to_json())
     name = logical["Type"]
     if kind.name == "decimal":
@@ -111,7 +108,7 @@ def _has_type(column: pq.ColumnSchema, kind: Primitive) -> bool:
             kind.precision,
             kind.scale,
         )
-    if column.physical_type != SPARK_TYPES[kind.name].physical:
+    if column.physical_type != reader.physical(kind):
         return False
     match kind.name:
         case "int8" | "int16" | "int32" | "int64":
@@ -131,9 +128,9 @@ def _has_type(column: pq.ColumnSchema, kind: Primitive) -> bool:
             return bool(name == "None")
 
 
-def _is_decodable(metadata: pq.FileMetaData, leaf: int) -> bool:
-    # A writer treats all its row groups alike; if one differed, Spark would report it and stop.
+def _is_decodable(reader: OtherReader, metadata: pq.FileMetaData, leaf: int) -> bool:
+    # A writer treats all its row groups alike; if one differed, the other would report it and stop.
     if not metadata.num_row_groups:
         return True
     chunk = metadata.row_group(0).column(leaf)
-    return chunk.compression in _CODECS and _ENCODINGS.issuperset(chunk.encodings)
+    return chunk.compression in reader.codecs and reader.encodings.issuperset(chunk.encodings)

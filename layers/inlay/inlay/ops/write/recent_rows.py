@@ -13,8 +13,8 @@ has deleted rows of them: then the newest of them that has a key has its live ro
   give the position of a row that is long deleted;
 - a file whose rows the stream has all replaced leaves alone: it has no live row to be missed.
 
-The driver keeps only entries of files, newest last and at most `MAX_ROWS` rows of them. Executors read
-their keys (which they usually wrote a moment ago) and keep them in the connection's cache.
+The process that plans keeps only entries of files, newest last and at most `MAX_ROWS` rows of them. Those
+that write read their keys (which they usually wrote a moment ago) and keep them in the context's cache.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from itertools import takewhile
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from inlay.engine import Context, Schema
 from inlay.format.entry import DataFile, Marker
+from inlay.format.predicate import TRUE
+from inlay.format.schema import Schema
+from inlay.ops.context import Context
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.read.selection import POSITION_COLUMN, Projection
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
-from inlay.spark.conditions import TRUE
 
-# Rows and files whose keys each executor process may hold, and look a batch's keys up in.
+# Rows and files whose keys each process that writes may hold, and look a batch's keys up in.
 MAX_ROWS = 1_000_000
 MAX_FILES = 64
 
@@ -43,7 +44,7 @@ _CACHED = "keys and positions: "
 
 
 @dataclass(slots=True)
-class Recent:
+class RecentRows:
     """The map of one stream of merges. `seen` is the version up to which it is complete: all rows added
     later are in `files`. `markers` are the ids of the stream's own deletes. `table_id` is that of the table
     of the first merge."""
