@@ -270,7 +270,13 @@ PLACES = list(enumerate(SCHEMA, start=1))
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(20), *(pytest.param(n, marks=pytest.mark.slow) for n in range(20, 1000))]
+    "seed",
+    # 451: garbage collection overtakes a merge beside which another has remembered deletes.
+    [
+        *range(20),
+        451,
+        *(pytest.param(n, marks=pytest.mark.slow) for n in range(20, 1000) if n != 451),
+    ],
 )
 def test_merges_beside_everything_else_are_the_models(
     new_table: NewTable, monkeypatch: pytest.MonkeyPatch, without_jobs: Any, seed: int

@@ -267,8 +267,11 @@ class PartedMerge:
         )
 
     def holds(self, now: LoadedTable) -> bool:
-        """Whether others have only remembered deletes since, and none of these keys."""
+        """Whether others have only remembered deletes since, and none of these keys, and the files of this
+        merge are still safe from garbage collection."""
         snapshot = now.snapshot
+        if self.table.date_us < (snapshot.boundary.time_us or 0):
+            return False
         remembered = snapshot.properties.get(REMEMBERED)
         if remembered in (None, self._tried) or snapshot.schema_id != self.snapshot.schema_id:
             return False
