@@ -7,13 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap64
 
 import inlay
+from inlay.engine import parse_predicate
 from inlay.errors import ConcurrentChange, InvalidRequest
 from inlay.ops.feed_parts import FeedParts
 from inlay.ops.maintain.cluster_slices import ClusterPlan
-from inlay.ops.metadata.load import load_pointer
+from inlay.ops.metadata.load import load_entries, load_pointer
+from inlay.ops.read.in_parts import ScanParts
 from inlay.ops.write.in_parts import PartedWrite
+from inlay.ops.write.parted_change import PartedChange
 from inlay.plan.change import Request
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("part", pa.string())])
@@ -159,3 +163,52 @@ def test_a_slice_that_others_order_is_one_run(tmp_path: Any) -> None:
     # Somebody else has changed the files meanwhile.
     assert plan.commit(ctx, plan.slices[0], outputs)[0] is False
     assert ids(table) == list(range(500))
+
+
+def test_a_scan_in_parts_is_the_scan(lived: inlay.Table) -> None:
+    ctx = inlay.connect(lived.uri)
+    snapshot = ScanParts.snapshot(ctx)
+    schema = snapshot.schema
+    scan = ScanParts(schema=schema, ids=tuple(f.id for f in schema.fields), placed=True)
+    where = parse_predicate("id < 21", schema)
+    tasks = pickle.loads(pickle.dumps(ScanParts.plan(ctx, snapshot, where)))
+    read = pickle.loads(pickle.dumps(scan)).read
+    found = [row for task in tasks for batch in read(ctx, [task]) for row in batch.to_pylist()]
+    columns = [*schema.names, *ScanParts.PLACE]
+    asked = lived.scan(where="id < 21", columns=columns).to_arrow().to_pylist()
+    assert found == asked and len(found) == ScanParts.count(ctx, snapshot, where) == 4
+    first = ScanParts.snapshot(ctx, version=2)
+    assert ScanParts.count(ctx, first) == 3
+    assert ScanParts.snapshot(ctx, as_of_us=first.commit.time_us).version == 2
+
+
+def test_rows_that_others_find_are_replaced_once(lived: inlay.Table) -> None:
+    ctx = inlay.connect(lived.uri)
+    begun = load_pointer(ctx)
+    where = parse_predicate("id >= 20", lived.snapshot.schema)
+    versions = []
+
+    def find(change: PartedChange) -> PartedChange:
+        """The rows from 20 on, a hundred later; another writer adds one meanwhile."""
+        versions.append(change.snapshot.version)
+        schema = change.snapshot.schema
+        scan = ScanParts(schema=schema, ids=tuple(f.id for f in schema.fields), placed=True)
+        gone: dict[str, BitMap64] = {}
+        new = []
+        for task in change.tasks(where):
+            for row in pa.Table.from_batches(scan.read(ctx, [task])).to_pylist():
+                gone.setdefault(row["_file"], BitMap64()).add(row["_pos"])
+                new.append(row["id"] + 100)
+        if len(versions) == 1:
+            lived.append(rows(30))
+        return change.replacing(gone, change.writer.write(ctx, rows(*new).to_batches()))
+
+    request = Request.of("later")
+    for applied_before in (False, True):
+        done = PartedChange.commit(ctx, load_pointer(ctx), find, request=request, plans=5)
+        assert (done.applied_before, done.version) == (applied_before, begun.snapshot.version + 2)
+    assert versions == [begun.snapshot.version, begun.snapshot.version + 1]
+    assert ids(lived) == [2, 3, 9, 120, 121, 130]
+    # Files that lose all of their rows go as a whole.
+    markers = load_entries(ctx, load_pointer(ctx).state).markers()
+    assert not [marker for marker in markers if marker.is_positional]
