@@ -86,6 +86,21 @@ def test_changes_are_reported_over_trees_of_metadata(ops: list[Op]) -> None:
             assert seen == state(t, version)
 
 
+def test_one_append_and_one_delete_are_found_in_a_tree_of_metadata() -> None:
+    with tiny_segments():
+        t = new_table()
+        for n in range(24):
+            t.append(rows([(n, n % 5)]))
+        first = t.version
+        t.append(rows([(99, 1)]))
+        t.delete("id = 3")
+        t.maintain.compact(small_bytes=1 << 30)
+        told = t.changes(first).to_arrow()
+        assert max(inlay.open(t.uri, version=first).inspect.segments()["level"].to_pylist()) == 1
+    assert told["id"].to_pylist() == [99, 3]
+    assert told["_change_type"].to_pylist() == ["insert", "delete"]
+
+
 @settings(deadline=None, max_examples=8)
 @given(histories(), st.sampled_from(["v < 3", "id > 4 AND v <> 2", "at.x >= 1.0"]), st.booleans())
 def test_a_filter_reports_what_enters_and_leaves_its_rows(
@@ -114,6 +129,24 @@ def test_an_append_reads_the_new_file_and_nothing_else() -> None:
     assert feed.to_arrow()["id"].to_pylist() == [99]
     # The archive of the version before and the new file, which comes with its footer.
     assert (t.usage - usage).total <= 3
+
+
+@pytest.mark.parametrize("column", ["kept", "dropped before"])
+def test_maintenance_is_passed_over_without_a_look_at_its_files(column: str) -> None:
+    t = new_table()
+    for n in range(5):
+        t.append(rows([(i, i) for i in range(n * 10, n * 10 + 10)]))
+    t.delete("id = 23")
+    if column == "dropped before":
+        t.alter(drop=["tags"])
+    before = t.version
+    t.maintain.rewrite()
+    t.maintain.compact(small_bytes=1 << 30)
+    assert (t.version, t.snapshot.totals.files) == (before + 2, 1)
+    usage = t.usage
+    assert t.changes(before).to_arrow().num_rows == 0
+    # The archives of the two versions before this one.
+    assert (t.usage - usage).requests == {"get": 2}
 
 
 def test_a_delete_by_range_reads_only_the_files_it_can_hit() -> None:

@@ -70,6 +70,23 @@ def test_columns_that_were_renamed_widened_and_dropped(mode: str) -> None:
     check(t, renamed_at)
 
 
+def test_a_column_is_as_wide_as_it_ever_was_whatever_came_after_a_restore() -> None:
+    """The schema that was gone back to, and those made of it, are newer than the wide one."""
+    t = new_table(schema=SCHEMA)
+    narrow = t.version
+    t.alter(widen={"v": pa.int64(), "at.x": pa.int64()})
+    wide = {"id": 1, "v": 5_000_000_000, "note": None, "at": {"x": 6_000_000_000, "y": "y"}}
+    t.append(pa.Table.from_pylist([wide], schema=t.schema))
+    t.refs.restore(version=narrow)
+    t.alter(add={"more": pa.string()})
+    told = t.changes(0).to_arrow()
+    assert (told["_change_type"].to_pylist(), told["v"].to_pylist()) == (
+        ["insert", "delete"],
+        [5_000_000_000] * 2,
+    )
+    assert told["at"].to_pylist() == [wide["at"]] * 2
+
+
 def test_deletes_on_a_column_that_was_dropped_since_are_reported() -> None:
     t = new_table(schema=SCHEMA)
     t.append(rows(*range(6)))

@@ -132,6 +132,18 @@ def test_row_lineage_is_in_lists_from_version_3(version: int) -> None:
         sync=SYNC,
     )
     read = decode_avro(data)
+    [record] = read.records
+    # Readers pass over manifests that count nothing of what they look for.
+    assert [record[f"{status}_files_count"] for status in ("added", "existing", "deleted")] == [
+        1,
+        0,
+        0,
+    ]
+    assert [record[f"{status}_rows_count"] for status in ("added", "existing", "deleted")] == [
+        1,
+        0,
+        0,
+    ]
     assert [r.get("first_row_id") for r in read.records] == [5 if version == 3 else None]
     assert ("first_row_id" in read.records[0]) is (version == 3)
     assert read.metadata.get("first-row-id") == ("5" if version == 3 else None)

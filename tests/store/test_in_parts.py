@@ -54,6 +54,29 @@ def test_parts_are_there_once(tmp_path: Any) -> None:
     assert (told.committed, told.added_rows, told.version) == (True, 3, table.version)
 
 
+@pytest.mark.parametrize("way", ["appended", "by condition", "by partition", "of a stream"])
+def test_a_commit_that_is_repeated_changes_nothing(tmp_path: Any, way: str) -> None:
+    """As by a second driver of one job, which began before the first had committed."""
+    table = new(tmp_path, partition_by="part")
+    table.append(pa.concat_tables([rows(1, 2), rows(3, part="b")]))
+    true = inlay.engine.PredicateBuilder().constant(True)
+    options: dict[str, dict[str, Any]] = {
+        "appended": {},
+        "by condition": {
+            "replaces": inlay.engine.parse_predicate("id < 10", table.snapshot.schema)
+        },
+        "by partition": {"replaces": true, "by_partition": True},
+        "of a stream": {"stream": ("query", 7)},
+    }
+    first, files = write(table, rows(4, 5), request=Request.of("job"), **options[way])
+    second, others = write(table, rows(4, 5), request=Request.of("job"), **options[way])
+    first.commit(inlay.connect(table.uri), files)
+    expected = ids(table)
+    for job, again in ((first, files), (second, others)):
+        job.commit(inlay.connect(table.uri), again)
+        assert ids(table) == expected
+
+
 def test_nothing_is_a_commit_only_where_that_is_kept(tmp_path: Any) -> None:
     table = new(tmp_path)
     for keeps, version in ((False, 1), (True, 2)):

@@ -135,7 +135,13 @@ class PartedWrite:
             )
         expect_committed(ctx, commit(ctx, change, base=loaded))
 
-    def _by_partition(self, ctx: Context, now: LoadedTable, files: Sequence[DataFile]) -> Change:
+    def _by_partition(
+        self, ctx: Context, now: LoadedTable, files: Sequence[DataFile]
+    ) -> Change | None:
+        """None where the request has put rows there: they are newer than what it was to replace."""
+        now, before = already_applied(ctx, now, self.request)
+        if before is not None:
+            return None
         state = load_entries(ctx, now.state)
         return Change(
             operation="overwrite",
