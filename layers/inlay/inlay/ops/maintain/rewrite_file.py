@@ -338,7 +338,7 @@ def _plan_surgery(
     try:
         footer = opened.decoded()
         copies = opened.source.store.copies_ranges
-        cost = plan_edit(footer, touched=touched, dropped=emptied, erase=True, copies=copies)
+        cost = plan_edit(footer, touched=touched, dropped=emptied, copies=copies)
         return footer, cost
     except (UnsupportedFile, UnreadableFile) as error:
         return None, error.message
@@ -398,7 +398,6 @@ def _by_surgery(
         recode=looked.recode,
         texts=looked.texts,
         executor=ctx.executor,
-        erase=True,
         goes_on=GroupTimer(ctx.clock, deadline).goes_on,
         before_retry=ctx.back_off,
     )

@@ -270,7 +270,7 @@ def stamp_object(
             RangeFile(opened, old.file_size),
             key,
             executor,
-            partial(description, opened, erase=True),
+            partial(description, opened),
             before_retry=before_retry,
         ) as assembly:
             assembly.copy(0, old.start)
