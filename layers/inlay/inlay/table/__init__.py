@@ -244,7 +244,7 @@ def _new_rows(path: str) -> pa.RecordBatchReader:
             "create the table with the columns' types, and `inlay append --date-format`",
             stacklevel=4,
         )
-    return file.rows(schema_from_arrow(columns.schema, schema_id=0))
+    return file.rows(schema_from_arrow(columns.schema))
 
 
 @arguments.checked

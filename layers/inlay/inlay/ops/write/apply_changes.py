@@ -242,7 +242,7 @@ def _where(
     if text is None:
         none = pa.chunked_array([pa.repeat(pa.scalar(False), records.num_rows)])
         return none, frozenset()
-    schema = schema_from_arrow(records.schema, schema_id=0)
+    schema = schema_from_arrow(records.schema)
     condition = condition_of(text, schema, ctx.clock.now_us)
     truths = [_truth(condition, batch, schema) for batch in records.to_batches()]
     gone = pa.chunked_array(truths, type=pa.bool_())

@@ -15,6 +15,7 @@ from array import array as packed
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime, time
 from decimal import Decimal
+from itertools import count
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
@@ -249,14 +250,13 @@ def schema_to_arrow(schema: Schema, with_ids: bool = True) -> pa.Schema:
 # -- from Arrow -----------------------------------------------------------------------------------
 
 
-def schema_from_arrow(arrow: pa.Schema, *, schema_id: int = 0, first_id: int = 1) -> Schema:
-    """A new schema with new ids from `first_id`, depth first.
+def schema_from_arrow(arrow: pa.Schema) -> Schema:
+    """A new schema, of id 0, with new field ids from 1, depth first.
 
     Ids in the Arrow metadata are ignored: they are the file writer's. Raises UnsupportedType by column
     name, SchemaMismatch for duplicate names.
     """
-    ids = iter(range(first_id, 1 << 31))
-    return Schema(schema_id, _fields_from_arrow(list(arrow), (), ids))
+    return Schema(0, _fields_from_arrow(list(arrow), (), count(1)))
 
 
 def _fields_from_arrow(
