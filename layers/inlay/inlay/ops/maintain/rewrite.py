@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from inlay.arguments import one_of
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Comparison, Predicate, field_ids
 from inlay.format.schema import Primitive
@@ -29,7 +30,6 @@ from inlay.ops.context import Context
 from inlay.ops.maintain.rewrite_file import (
     NO_LIMITS,
     ResourceLimits,
-    check_strategy,
     decide_rows,
     dropped,
     rewrite_task,
@@ -59,7 +59,7 @@ from inlay.plan.positions import PositionMap
 from inlay.plan.pruning.literals import any_of
 from inlay.plan.pruning.prune import Evidence, all_match, may_match
 from inlay.plan.scan import FileTask
-from inlay.plan.surgery import Choice, Strategy
+from inlay.plan.surgery import STRATEGIES, Choice, Strategy
 from inlay.storage.base import ByteRange, Got, Missing, ObjectStore, Refused
 from inlay.storage.wrapped import WrappedStore
 
@@ -129,7 +129,7 @@ def rewrite(
     """Applies the delete markers to the files they may hit: all, or those that may hold a row for which
     `where` is TRUE. Then drops the markers that can hit nothing any more. Files with a row group that does
     not fit `memory_bytes` are left, as failures. With a `runner` its processes rewrite the files."""
-    check_strategy(strategy)
+    one_of(strategy, "strategy", STRATEGIES)
     loaded = with_entries(ctx, recent_base(ctx, base))
     refuse_handed_over(ctx, loaded.snapshot)
     plan = partial(plan_rewrite, where=where)

@@ -42,7 +42,7 @@ from inlay.plan.change import Unit
 from inlay.plan.positions import PositionMap, narrow
 from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.scan import FileTask, marker_predicate
-from inlay.plan.surgery import STRATEGIES, Choice, Cost, Strategy, Touched, choose
+from inlay.plan.surgery import Choice, Cost, Strategy, Touched, choose
 from inlay.storage.base import Location
 
 # Memory that surgery and a whole rewrite need for a row group, measured: up to three times its values.
@@ -485,13 +485,6 @@ def dropped(loaded: LoadedTable, entry: DataFile) -> Done:
 
 def _of_file(task: FileTask) -> frozenset[str]:
     return frozenset(m.id for m in task.markers if m.file is not None)
-
-
-def check_strategy(strategy: str) -> None:
-    if strategy not in STRATEGIES:
-        raise InvalidRequest(
-            f"there is no strategy {strategy!r}", next_step=f"Choose one of {', '.join(STRATEGIES)}"
-        )
 
 
 def partition_for_output(
