@@ -54,8 +54,8 @@ class RunWriter:
         """The files of rows that arrive in order, with the table's columns by position: each file is
         written as its rows arrive."""
         schema = self.table.snapshot.schema
-        named = (batch.rename_columns(list(schema.names)) for batch in batches)
-        rows = conformed(named, schema, schema, by_value=True)
+        renamed = (batch.rename_columns(list(schema.names)) for batch in batches)
+        rows = conformed(renamed, schema, schema, by_value=True)
         return write_run(ctx, self.table, rows, self.run)
 
 

@@ -311,8 +311,8 @@ def _residue(
     may have lost such rows already, when there was no time for all its groups.)
     """
     task = opened.task
-    asked = [m for m in task.markers if m.erasure is not None]
-    predicates = [p for m in asked if (p := marker_predicate(m, schema)) is not None]
+    erasing = [m for m in task.markers if m.erasure is not None]
+    predicates = [p for m in erasing if (p := marker_predicate(m, schema)) is not None]
     groups = set(range(task.file.row_groups)) - set(emptied)
     if not groups or not predicates or not task.file.is_foreign:
         return frozenset(), frozenset()
@@ -320,15 +320,15 @@ def _residue(
     try:
         residues = find_residue(opened, asked_for, ctx.executor)
         recode = residues.row_groups & groups
-        named = any(r.certain for r in residues.residues)
+        certain = any(r.certain for r in residues.residues)
         # Also where only something beside the rows goes: what has an origin was searched in all columns.
-        if touched or emptied or named or task.file.origin is not None:
+        if touched or emptied or certain or task.file.origin is not None:
             others = groups - recode - set(touched)
             recode |= {group for group, _ in unused_entries(opened, ctx.executor, others)}
     except (UnsupportedFile, UnreadableFile):
         # What cannot be searched is rewritten, as a whole where surgery is not possible.
         return frozenset(groups), texts_of(asked_for)
-    return recode, texts_of(asked_for) if named else frozenset()
+    return recode, texts_of(asked_for) if certain else frozenset()
 
 
 def _plan_surgery(

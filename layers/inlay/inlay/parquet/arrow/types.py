@@ -384,10 +384,10 @@ def nested_as(
     if pa.types.is_list(target):
         return pa.ListArray.from_arrays(narrow, values, target, mask=mask)
     wide = pa.types.is_large_list_view(target)
-    made = pa.LargeListViewArray if wide else pa.ListViewArray
+    view_type = pa.LargeListViewArray if wide else pa.ListViewArray
     starts = (offsets if wide else narrow).slice(0, len(array))
     sizes = pc.list_value_length(array).fill_null(0).cast(starts.type)
-    return made.from_arrays(starts, sizes, values, target, mask=array.is_null())
+    return view_type.from_arrays(starts, sizes, values, target, mask=array.is_null())
 
 
 def pairs_of(array: pa.MapArray) -> pa.ListArray:

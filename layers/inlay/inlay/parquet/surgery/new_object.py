@@ -372,14 +372,14 @@ def write_index(
     """Appends bloom filters of edited groups and all column and offset indexes; returns the footer entries
     of the groups that are left, with all offsets in their new places."""
     footer = judge.footer
-    left = [g for g in footer.row_groups if judge.fate(g.ordinal) is not GroupFate.DROPPED]
+    remaining = [g for g in footer.row_groups if judge.fate(g.ordinal) is not GroupFate.DROPPED]
     column_indexes, offset_pages = _load_indexes(
         judge.old, judge.layout, footer.num_row_groups, judge.fate
     )
     groups: list[Struct] = []
     indexed: list[tuple[Struct, bytes | None, bytes | None]] = []  # column and offset index of each
     tail = bytearray()
-    for ordinal, group in enumerate(left):
+    for ordinal, group in enumerate(remaining):
         trees: list[Struct] = []
         if group.ordinal in places:
             at = places[group.ordinal]

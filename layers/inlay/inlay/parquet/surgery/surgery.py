@@ -131,14 +131,14 @@ def rewrite_object(
     old = RangeFile(
         Source(reader, location.key, location.uri, size, etag, location.version_id), size
     )
-    wanted, dropped = set(groups), set(drop_groups)
+    edited, dropped = set(groups), set(drop_groups)
     # Beside the first row group: waited for only once there is something to write.
     described = executor.submit(description, old.source)
     try:
         if 0 < size <= ONE_PUT_BYTES:
             old.add([(0, old.content(ByteRange(0, size)))])
         layout = _load_layout(old, footer)
-        for ordinal in wanted | dropped:
+        for ordinal in edited | dropped:
             if not 0 <= ordinal < footer.num_row_groups:
                 raise ValueError(f"row group {ordinal} of {footer.num_row_groups}")
         judge = GroupEditor(
@@ -146,7 +146,7 @@ def rewrite_object(
             footer,
             layout,
             keep,
-            wanted,
+            edited,
             dropped,
             goes_on,
             frozenset(recode),
