@@ -6,6 +6,7 @@ import datetime as dt
 import io
 import re
 import struct
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -450,7 +451,8 @@ def test_wider_columns_of_the_table_read_narrower_files(lake: Any) -> None:
     )
     pq.write_table(narrow, sink)
     recorded = schema_from_arrow(narrow.schema)
-    wide = schema_from_arrow(pa.schema([("n", pa.int64()), ("x", pa.float64())]), schema_id=1)
+    wide = schema_from_arrow(pa.schema([("n", pa.int64()), ("x", pa.float64())]))
+    wide = replace(wide, id=1)
     file = lake.adopt(sink.getvalue(), recorded)
     above = Comparison(2, ">", Literal(Primitive("double"), 1.0))
     found = lake.read([file], wide, predicate=above, schemas=[recorded])

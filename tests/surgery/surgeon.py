@@ -23,7 +23,6 @@ def operate(
     data: bytes,
     edit: Edit,
     *,
-    erase: bool = False,
     executor: Executor | None = None,
     store: MemoryStore | None = None,
 ) -> tuple[Outcome, bytes]:
@@ -41,7 +40,6 @@ def operate(
         groups=[ordinal for ordinal, rows in edit.items() if rows is not None],
         drop_groups=[ordinal for ordinal, rows in edit.items() if rows is None],
         executor=executor or InlineExecutor(),
-        erase=erase,
     )
     return outcome, store.get("new").body if isinstance(outcome, Rewritten) else b""
 

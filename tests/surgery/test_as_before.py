@@ -79,8 +79,8 @@ def with_footer(data: bytes, footer: Footer) -> bytes:
     return data[: footer.start] + thrift + trailer(len(thrift))
 
 
-def edited(data: bytes, *, erase: bool = False) -> bytes:
-    outcome, new = surgeon.operate(data, {1: KEEP}, erase=erase)
+def edited(data: bytes) -> bytes:
+    outcome, new = surgeon.operate(data, {1: KEEP})
     assert isinstance(outcome, surgeon.Rewritten)
     assert checker.problems(new) == []
     old, rows = pq.read_table(io.BytesIO(data)), pq.read_table(io.BytesIO(new))
@@ -567,17 +567,15 @@ def test_new_chunks_are_one_group_of_as_many_columns(groups: int, columns: int) 
 PAIRS = Items(STRUCT, [{binary(1): b"k", binary(2): b"v"}])
 
 
-@pytest.mark.parametrize("erase", [False, True])
-def test_a_chunks_own_pairs_stay_but_in_an_erasure(erase: bool) -> None:
+def test_an_edited_chunk_loses_its_own_pairs() -> None:
     data = written(TWO)
     footer = footer_of(data)
     for group in footer.row_groups:
         group.column(0).meta[Meta.KEY_VALUES] = PAIRS
     data = with_footer(data, footer)
-    first, second = footer_of(edited(data, erase=erase)).row_groups[1].columns
-    was = footer_of(data).row_groups[1].columns[0].meta[Meta.KEY_VALUES]
-    assert first.meta.get(Meta.KEY_VALUES) == (None if erase else was)
-    assert Meta.KEY_VALUES not in second.meta
+    untouched, edited_group, _ = footer_of(edited(data)).row_groups
+    assert untouched.columns[0].meta[Meta.KEY_VALUES] == PAIRS
+    assert not any(Meta.KEY_VALUES in chunk.meta for chunk in edited_group.columns)
 
 
 def test_what_a_chunk_did_not_have_it_does_not_get() -> None:
@@ -600,7 +598,7 @@ def test_what_a_chunk_did_not_have_it_does_not_get() -> None:
     mini = memoryview(full)
 
     def made(was: ColumnChunk, now: ColumnChunk) -> dict[str, bool]:
-        chunk = _graft(was, now, mini, now.start, erase=False)
+        chunk = _graft(was, now, mini, now.start)
         meta = chunk.tree[Chunk.META]
         assert chunk.tree[Chunk.FILE_OFFSET] == 0
         return {
@@ -626,7 +624,7 @@ def test_what_a_chunk_did_not_have_it_does_not_get() -> None:
 def test_a_chunk_points_at_its_dictionary_if_it_has_one(dictionary: bool) -> None:
     data = written(TWO, use_dictionary=dictionary)
     now = footer_of(data).row_groups[1].columns[1]
-    meta = _graft(now, now, memoryview(data), now.start - 7, erase=False).tree[Chunk.META]
+    meta = _graft(now, now, memoryview(data), now.start - 7).tree[Chunk.META]
     assert meta.get(Meta.DICTIONARY_PAGE) == (7 if dictionary else None)
     assert meta[Meta.DATA_PAGE] == 7 + now.meta[Meta.DATA_PAGE] - now.start
 

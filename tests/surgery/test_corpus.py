@@ -50,7 +50,7 @@ def read(reader: str, path: Path) -> pa.Table | None:
         return None
 
 
-def judge(tmp_path: Path, name: str, data: bytes, *, erase: bool) -> None:
+def judge(tmp_path: Path, name: str, data: bytes) -> None:
     old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
     old.write_bytes(data)
     footer = decode_footer(data, file_size=len(data))
@@ -58,7 +58,7 @@ def judge(tmp_path: Path, name: str, data: bytes, *, erase: bool) -> None:
     before = {reader: read(reader, old) for reader in readers}
     known = checker.kinds(data)
     for name, edit in surgeon.patterns(data).items():
-        outcome, result = surgeon.operate(data, edit, erase=erase)
+        outcome, result = surgeon.operate(data, edit)
         kept = surgeon.kept_rows(footer, edit)
         every = range(footer.num_rows)
         mapped = [outcome.positions.one(at) for at in every]
@@ -152,10 +152,9 @@ def _writing(data: bytes, meta: dict) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("erase", [False, True], ids=["rewrite", "erase"])
 @pytest.mark.parametrize("name", in_short(SOURCES, SHORT))
-def test_rows_leave_and_all_else_stays(name: str, erase: bool, tmp_path: Path) -> None:
-    judge(tmp_path, name, SOURCES[name](), erase=erase)
+def test_rows_leave_and_all_else_stays(name: str, tmp_path: Path) -> None:
+    judge(tmp_path, name, SOURCES[name]())
 
 
 @pytest.mark.skipif(not FOREIGN, reason="../shared/data/parquet-testing is not there")
@@ -172,8 +171,7 @@ def test_files_of_other_writers_lose_rows_or_are_refused(name: str, tmp_path: Pa
         with pytest.raises(UnsupportedFile, match=REFUSED[name]):
             surgeon.operate(data, edit)
         return
-    for erase in (False, True):
-        judge(tmp_path, name, data, erase=erase)
+    judge(tmp_path, name, data)
 
 
 def test_encrypted_files_are_refused(tmp_path: Path) -> None:

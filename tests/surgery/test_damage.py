@@ -46,7 +46,7 @@ def attempt(name: str, data: bytes, edit: surgeon.Edit) -> bool:
     """Operate on damaged bytes and judge what came out; True if it was refused."""
     started = time.process_time()
     try:
-        outcome, result = surgeon.operate(data, edit, erase=True)
+        outcome, result = surgeon.operate(data, edit)
     except InputError:
         return True
     finally:

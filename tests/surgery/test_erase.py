@@ -106,11 +106,11 @@ def test_planted_values_are_gone_from_every_byte(writer: str, spread: bool) -> N
         if hit:
             edit[group.ordinal] = [start + at not in hit for at in range(group.num_rows)]
         start += group.num_rows
-    outcome, result = surgeon.operate(data, edit, erase=True)
+    outcome, result = surgeon.operate(data, edit)
     assert isinstance(outcome, surgeon.Rewritten)
     assert outcome.footer.num_rows == ROWS - len(VICTIMS)
     assert tokens_in(result) == set()
-    outcome, result = surgeon.operate(data, dict.fromkeys(edit), erase=True)
+    outcome, result = surgeon.operate(data, dict.fromkeys(edit))
     if len(footer.row_groups) > 1:
         assert tokens_in(result) == set()
     else:
@@ -127,7 +127,7 @@ def test_bloom_filters_forget_removed_values() -> None:
         return data[body : body + header[1]]
 
     edit: surgeon.Edit = {1: [at % 10 == 0 for at in range(GROUP_ROWS)]}
-    _, result = surgeon.operate(data, edit, erase=True)
+    _, result = surgeon.operate(data, edit)
     before, after = bits(data, 1, 3), bits(result, 1, 3)
     assert before != after
     kept = planted(True).slice(GROUP_ROWS, GROUP_ROWS).take(pa.array(range(0, GROUP_ROWS, 10)))
@@ -170,12 +170,18 @@ def test_bytes_behind_a_filter_of_unknown_length_are_cut_when_erasing() -> None:
     assert checker.problems(data) == []
     assert len(checker.gaps(data)) == 1
     edit: surgeon.Edit = {1: [at > 0 for at in range(GROUP_ROWS)]}
-    _, kept = surgeon.operate(data, edit)
-    assert junk in kept
-    _, erased = surgeon.operate(data, edit, erase=True)
-    assert junk not in erased
-    assert checker.problems(kept) == checker.problems(erased) == []
-    assert pq.read_table(io.BytesIO(erased)).equals(pq.read_table(io.BytesIO(kept)))
+    erased = edited(data, edit)
+    assert junk in data and junk not in erased
+    assert checker.problems(erased) == []
+
+
+def edited(data: bytes, edit: surgeon.Edit) -> bytes:
+    """The new object, which has the rows that stay."""
+    _, result = surgeon.operate(data, edit)
+    stay = surgeon.kept_rows(decode_footer(data, file_size=len(data)), edit)
+    expected = pq.read_table(io.BytesIO(data)).take(pa.array(stay))
+    assert pq.read_table(io.BytesIO(result)).equals(expected)
+    return result
 
 
 def old_footer(data: bytes) -> bytes:
@@ -183,21 +189,19 @@ def old_footer(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("gap_before", [1, 3])
-def test_an_old_footer_between_row_groups_is_cut_when_erasing(gap_before: int) -> None:
+def test_an_old_footer_between_row_groups_is_cut(gap_before: int) -> None:
     """It holds the bounds of every group, wherever it is; the edit is in group 4."""
     plain = corpus.by_pyarrow(planted(True).select(["id", "least"]))
     data = with_gap(plain, gap_before, old_footer(plain))
     assert checker.problems(data) == []
     edit: surgeon.Edit = {4: [at != 0 for at in range(GROUP_ROWS)]}
-    _, kept = surgeon.operate(data, edit, erase=False)
-    assert checker.gaps(kept) != []
-    _, erased = surgeon.operate(data, edit, erase=True)
+    assert checker.gaps(data) != []
+    erased = edited(data, edit)
     assert checker.gaps(erased) == []
-    assert pq.read_table(io.BytesIO(erased)).equals(pq.read_table(io.BytesIO(kept)))
-    assert checker.problems(kept) == checker.problems(erased) == []
+    assert checker.problems(erased) == []
 
 
-def test_gaps_beside_a_removed_group_go_even_without_erasing() -> None:
+def test_gaps_beside_a_removed_group_go() -> None:
     plain = corpus.by_pyarrow(planted(True).select(["id", "least"]))
     data = with_gap(plain, 3, b"a copy of column metadata")
     for edit in ({2: None}, {3: None}, {3: [at > 5 for at in range(GROUP_ROWS)]}):
@@ -206,7 +210,7 @@ def test_gaps_beside_a_removed_group_go_even_without_erasing() -> None:
         assert checker.problems(result) == []
 
 
-def test_key_values_of_an_edited_chunk_go_when_erasing_and_stay_otherwise() -> None:
+def test_key_values_of_an_edited_chunk_go() -> None:
     data = corpus.by_pyarrow(planted(False).select(["id"]))
     footer = decode_footer(data, file_size=len(data))
     pairs = thrift.Items(thrift.STRUCT, [{KeyValue.KEY: b"k", KeyValue.VALUE: b"v"}])
@@ -217,8 +221,7 @@ def test_key_values_of_an_edited_chunk_go_when_erasing_and_stay_otherwise() -> N
     body = footer.encode()
     data = data[: footer.start] + body + trailer(len(body))
     edit: surgeon.Edit = {1: [at > 0 for at in range(GROUP_ROWS)]}
-    for erase in (False, True):
-        _, result = surgeon.operate(data, edit, erase=erase)
-        metas = [group[1][0][3] for group in checker.footer_of(result)[4]]
-        assert [8 in meta for meta in metas] == [True, not erase, True, True, True]
-        assert [99 in meta for meta in metas] == [True, False, True, True, True]
+    _, result = surgeon.operate(data, edit)
+    metas = [group[1][0][3] for group in checker.footer_of(result)[4]]
+    assert [8 in meta for meta in metas] == [True, False, True, True, True]
+    assert [99 in meta for meta in metas] == [True, False, True, True, True]

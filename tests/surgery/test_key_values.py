@@ -49,9 +49,9 @@ def written(pairs: dict[str, str]) -> bytes:
     return sink.getvalue()
 
 
-def edited(data: bytes, *, erase: bool) -> bytes:
+def edited(data: bytes) -> bytes:
     edit: surgeon.Edit = {1: [n != 7 for n in range(10)]}
-    _, result = surgeon.operate(data, edit, erase=erase)
+    _, result = surgeon.operate(data, edit)
     assert pq.read_table(pa.BufferReader(result)).num_rows == ROWS - 1
     return result
 
@@ -65,7 +65,7 @@ BBOX = [ERASED[0], ERASED[1], 59.0, 29.0]
 
 def test_an_erasure_leaves_no_bounding_box_of_a_point_that_is_gone() -> None:
     data = written({"geo": json.dumps(geo(bbox=BBOX)), "mine": "stays"})
-    result = edited(data, erase=True)
+    result = edited(data)
     for number in ERASED:
         assert repr(number).encode() in data
         assert repr(number).encode() not in result
@@ -74,14 +74,9 @@ def test_an_erasure_leaves_no_bounding_box_of_a_point_that_is_gone() -> None:
     assert pairs_of(result)[b"mine"] == b"stays"
 
 
-def test_an_edit_that_is_no_erasure_keeps_key_values_byte_for_byte() -> None:
-    data = written({"geo": json.dumps(geo(bbox=BBOX)), "hoodie_min_record_key": "a"})
-    assert pairs_of(edited(data, erase=False)) == pairs_of(data)
-
-
 def test_a_description_without_bounds_is_kept_byte_for_byte() -> None:
     told = json.dumps(geo(edges="planar"), indent=3)
-    assert pairs_of(edited(written({"geo": told}), erase=True))[b"geo"] == told.encode()
+    assert pairs_of(edited(written({"geo": told})))[b"geo"] == told.encode()
 
 
 @pytest.mark.parametrize(
@@ -95,12 +90,12 @@ def test_a_description_without_bounds_is_kept_byte_for_byte() -> None:
     ],
 )
 def test_a_description_that_nobody_can_read_goes_whole(told: str) -> None:
-    assert b"13.377331" not in edited(written({"geo": told}), erase=True)
+    assert b"13.377331" not in edited(written({"geo": told}))
 
 
 def test_record_keys_of_hudi_go() -> None:
     pairs = {key.decode(): "alice@example.org" for key in HUDI}
-    result = edited(written({**pairs, "hoodie_bloom_filter_type_code": "SIMPLE"}), erase=True)
+    result = edited(written({**pairs, "hoodie_bloom_filter_type_code": "SIMPLE"}))
     assert b"alice" not in result
     assert pairs_of(result)[b"hoodie_bloom_filter_type_code"] == b"SIMPLE"
 
@@ -114,13 +109,11 @@ def test_lists_of_the_values_of_a_column_go(within: bool) -> None:
         field = {"name": "s", "type": {"type": "struct", "fields": [field]}, "metadata": {"a": 1}}
     spark = "org.apache.spark.sql.parquet.row.metadata"
     told = {"type": "struct", "fields": [field]}
-    result = edited(written({spark: json.dumps(told)}), erase=True)
+    result = edited(written({spark: json.dumps(told)}))
     assert b"alice" not in result
     left = json.loads(pairs_of(result)[spark.encode()])
     assert left["fields"][0]["name"] == field["name"]
     assert left["fields"][0]["metadata"] == ({"a": 1} if within else {})
     plain = json.dumps({"type": "struct", "fields": [{**field, "metadata": {"a": 1}}]})
     if not within:
-        assert (
-            pairs_of(edited(written({spark: plain}), erase=True))[spark.encode()] == plain.encode()
-        )
+        assert pairs_of(edited(written({spark: plain})))[spark.encode()] == plain.encode()

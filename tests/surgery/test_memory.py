@@ -32,7 +32,7 @@ ids = [pa.array(range(group * 15_000, (group + 1) * 15_000)) for group in range(
 outcome = rewrite_object(
     store, "old", "new", etag=head.info.etag, size=head.info.size, footer=footer,
     keep=lambda ordinal: pc.not_equal(pc.bit_wise_and(ids[ordinal], 7), 3),
-    groups=range(16), executor=InlineExecutor(), erase=True,
+    groups=range(16), executor=InlineExecutor(),
 )
 # Not `ru_maxrss`, which a child begins with its parent's.
 [peak] = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]

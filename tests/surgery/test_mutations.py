@@ -27,6 +27,7 @@ from inlay.parquet.surgery import new_object as judge
 from inlay.parquet.surgery import new_object as rebuild
 from inlay.parquet.surgery import row_group as edit
 from inlay.parquet.surgery import surgery
+from inlay.storage.base import ByteRange
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 SOURCES = ("pyarrow-v1-index-bloom-crc", "datafusion-bloom", "polars")
@@ -115,9 +116,23 @@ def swapped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def keeps_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
     original = surgery.keep_pieces
-    monkeypatch.setattr(
-        surgery, "keep_pieces", lambda layout, fate, erase: original(layout, fate, erase=False)
-    )
+
+    def kept(layout: Any, fate: Any) -> Any:
+        """With what lies between two kept ranges and belongs to no region."""
+        pieces: list[Any] = []
+        for piece in original(layout, fate):
+            before = pieces[-1] if pieces else None
+            if isinstance(piece, ByteRange) and isinstance(before, ByteRange):
+                between = range(before.end, piece.start)
+                if not any(
+                    r.start < between.stop and between.start < r.end for r in layout.regions
+                ):
+                    pieces[-1] = ByteRange(before.start, piece.end)
+                    continue
+            pieces.append(piece)
+        return iter(pieces)
+
+    monkeypatch.setattr(surgery, "keep_pieces", kept)
 
 
 def rotated_mask(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +205,7 @@ def faults(tmp_path: Path, *, all_of_them: bool = False) -> list[str]:
             edit = surgeon.patterns(data)[pattern]
             where = f"{name}, {pattern}: "
             try:
-                _, result = surgeon.operate(data, edit, erase=True)
+                _, result = surgeon.operate(data, edit)
             except AssertionError as error:
                 found.append(f"{where}refused by surgery itself: {error}")
                 continue

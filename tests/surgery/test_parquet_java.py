@@ -92,7 +92,7 @@ def test_files_of_parquet_java_are_edited_and_read_by_it(
     assert checker.problems(data) == []
     before = pq.read_table(pa.BufferReader(data))
     for pattern, edit in surgeon.patterns(data).items():
-        outcome, result = surgeon.operate(data, edit, erase=True)
+        outcome, result = surgeon.operate(data, edit)
         if not isinstance(outcome, surgeon.Rewritten):
             continue
         assert checker.problems(result) == [], pattern

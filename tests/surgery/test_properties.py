@@ -161,7 +161,7 @@ def loses_exactly_the_chosen_rows(
         if data.draw(st.booleans()):
             rows = st.lists(st.booleans(), min_size=group.num_rows, max_size=group.num_rows)
             edit[group.ordinal] = data.draw(st.none() | rows)
-    outcome, after = surgeon.operate(before, edit, erase=data.draw(st.booleans()))
+    outcome, after = surgeon.operate(before, edit)
     kept = surgeon.kept_rows(footer, edit)
     match outcome:
         case surgeon.Emptied():

@@ -82,7 +82,7 @@ def test_pruning_readers_find_every_row_that_is_left(name: str, tmp_path: Path) 
     dice = random.Random(8)
     for pattern in ("odd rows of a middle group", "some rows of several groups"):
         edit = surgeon.patterns(data)[pattern]
-        _, result = surgeon.operate(data, edit, erase=True)
+        _, result = surgeon.operate(data, edit)
         path = tmp_path / "new.parquet"
         path.write_bytes(result)
         kept = surgeon.kept_rows(footer, edit)

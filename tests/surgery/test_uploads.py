@@ -66,7 +66,8 @@ def most(keep: float = 0.99) -> list[bool]:
 
 def put(data: bytes) -> tuple[MemoryStore, str]:
     store = MemoryStore("b")
-    written = store.put("old", data, metadata={"owner": "me"}, headers={"ContentType": "x/y"})
+    headers = {"ContentType": "x/y", "StorageClass": "STANDARD_IA"}
+    written = store.put("old", data, metadata={"owner": "me"}, headers=headers)
     return store, written.etag
 
 
@@ -182,7 +183,7 @@ def test_any_set_of_groups_goes_in_one_upload(
     assert list(store.list_uploads("")) == []
 
 
-def test_metadata_and_headers_go_with_the_new_object(
+def test_how_an_object_is_kept_goes_with_the_new_one_and_nothing_that_may_name_rows(
     large: bytes, pool: ThreadPoolExecutor
 ) -> None:
     for edit in ({3: most()}, dict.fromkeys(range(GROUPS - 1))):
@@ -190,8 +191,9 @@ def test_metadata_and_headers_go_with_the_new_object(
         run(store, large, etag, edit, pool)
         head = store.head("new")
         assert isinstance(head, Head)
-        assert head.info.metadata == {"owner": "me"}
-        assert head.info.headers["ContentType"] == "x/y"
+        assert head.info.metadata == {}
+        assert head.info.headers["StorageClass"] == "STANDARD_IA"
+        assert head.info.headers["ContentType"] != "x/y"
 
 
 def test_another_bucket_may_hold_the_old_object(large: bytes, pool: ThreadPoolExecutor) -> None:

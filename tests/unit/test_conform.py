@@ -70,19 +70,19 @@ ROWS = [
 
 
 def test_ids_are_given_depth_first():
-    found = schema_from_arrow(NESTED, first_id=10)
+    found = schema_from_arrow(NESTED)
     assert [(".".join(path), f.id) for path, f in found.walk()] == [
-        ("id", 10),
-        ("place", 11),
-        ("place.city", 12),
-        ("place.zip", 13),
-        ("tags", 14),
-        ("tags.element", 15),
-        ("tags.element.k", 16),
-        ("props", 17),
-        ("props.key", 18),
-        ("props.value", 19),
-        ("props.value.element", 20),
+        ("id", 1),
+        ("place", 2),
+        ("place.city", 3),
+        ("place.zip", 4),
+        ("tags", 5),
+        ("tags.element", 6),
+        ("tags.element.k", 7),
+        ("props", 8),
+        ("props.key", 9),
+        ("props.value", 10),
+        ("props.value.element", 11),
     ]
 
 

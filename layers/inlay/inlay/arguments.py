@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import wraps
 from numbers import Real
@@ -138,6 +138,15 @@ def seconds(value: timedelta | None, argument: str) -> float | None:
             f"{argument} cannot be {a_type(value)}", next_step="Give a datetime.timedelta"
         )
     return value.total_seconds()
+
+
+def one_of(value: object, argument: str, choices: Collection[str]) -> None:
+    """Raises `InvalidRequest` for a value that is none of the choices."""
+    if value not in choices:
+        raise InvalidRequest(
+            f"{argument} cannot be {str(value)[:50]!r}",
+            next_step=f"It is one of {', '.join(choices)}",
+        )
 
 
 def _number(value: Any, argument: str) -> None:

@@ -218,8 +218,8 @@ def _check_pieces(data: bytes, key: str) -> int:
         )
     if size <= EASY_BYTES or held == _ending(digest.hexdigest()):
         return size
-    if (said := _VERSION.match(opening)) and int(said[1]) > FORMAT_VERSION:
-        raise _newer(key, int(said[1]))
+    if (match := _VERSION.match(opening)) and int(match[1]) > FORMAT_VERSION:
+        raise _newer(key, int(match[1]))
     raise _damaged(key)
 
 
@@ -488,9 +488,9 @@ def _snapshot_from_json(
     if snapshot.version < 1 or all(s.id != snapshot.schema_id for s in schemas):
         raise CorruptTable("the snapshot names an impossible version or schema")
     known = {s.id for s in schemas}, {s.id for s in snapshot.specs}
-    named = [(snapshot.schema_id, snapshot.spec_id)]
-    named += [(f.schema_id, f.spec_id) for f in snapshot.files.inline]
-    if not all(schema in known[0] and spec in known[1] for schema, spec in named):
+    named_ids = [(snapshot.schema_id, snapshot.spec_id)]
+    named_ids += [(f.schema_id, f.spec_id) for f in snapshot.files.inline]
+    if not all(schema in known[0] and spec in known[1] for schema, spec in named_ids):
         raise CorruptTable("the snapshot names a schema or partition spec that it does not contain")
     return snapshot
 

@@ -144,8 +144,8 @@ def implied(expression: Expression) -> Predicate:
             known = tuple(p for part in parts if (p := implied(part)) != TRUE)
             return And(known) if len(known) > 1 else known[0] if known else TRUE
         case Apply("or", parts):
-            each = tuple(implied(part) for part in parts)
-            return TRUE if TRUE in each else Or(each)
+            implied_parts = tuple(implied(part) for part in parts)
+            return TRUE if TRUE in implied_parts else Or(implied_parts)
         case _:  # TRUE is implied by anything
             return TRUE
 

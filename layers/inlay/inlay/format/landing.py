@@ -317,10 +317,10 @@ def text_kind(path: str, formats: Container[str]) -> TextKind | None:
     """
     if convention_of(path) is not _TEXT:
         return None
-    named = _TEXT_NAME.search(path)
-    if named is None:
+    match = _TEXT_NAME.search(path)
+    if match is None:
         return None
-    kind = _KIND_OF[named[1].lower()]
+    kind = _KIND_OF[match[1].lower()]
     taken_as = "json" if delimiter_of(kind) is None else "csv"
     return kind if taken_as in formats else None
 

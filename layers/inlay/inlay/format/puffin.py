@@ -74,11 +74,11 @@ class _Cursor:
         self.at = 0
 
     def take(self, size: int) -> bytes:
-        taken = self.data[self.at : self.at + size]
-        if len(taken) < size:
+        piece = self.data[self.at : self.at + size]
+        if len(piece) < size:
             raise _corrupt("it is cut short")
         self.at += size
-        return taken
+        return piece
 
     def shorts(self, count: int) -> tuple[int, ...]:
         return struct.unpack(f"<{count}H", self.take(2 * count))

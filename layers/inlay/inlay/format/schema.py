@@ -254,8 +254,8 @@ class Schema:
 
     def other_case(self, text: str) -> str:
         """The next step where a name is right but for its case; else ""."""
-        asked = ".".join(split_path(text) or (text,))
-        return right_case(asked, [".".join(path) for path, _ in self.walk()])
+        name = ".".join(split_path(text) or (text,))
+        return right_case(name, [".".join(path) for path, _ in self.walk()])
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -57,18 +57,18 @@ def fits(value: Any, shape: Any) -> bool:
         case range():
             return type(value) is int and value in shape
         case tuple():
-            return any(fits(value, each) for each in shape)
-        case [each]:
-            return isinstance(value, list) and all(fits(v, each) for v in value)
+            return any(fits(value, member) for member in shape)
+        case [member]:
+            return isinstance(value, list) and all(fits(v, member) for v in value)
         case Row(members, is_open):
             if not isinstance(value, list) or len(value) < len(members):
                 return False
-            fitting = all(fits(v, each) for v, each in zip(value, members, strict=False))
+            fitting = all(fits(v, member) for v, member in zip(value, members, strict=False))
             return fitting and (is_open or len(value) == len(members))
-        case Map(each):
-            return isinstance(value, dict) and all(fits(v, each) for v in value.values())
+        case Map(member):
+            return isinstance(value, dict) and all(fits(v, member) for v in value.values())
         case Mapping():
-            return isinstance(value, dict) and all(_has(value, *each) for each in shape.items())
+            return isinstance(value, dict) and all(_has(value, *member) for member in shape.items())
         case _:  # a type: what it is not, does not fit
             return isinstance(value, shape)
 

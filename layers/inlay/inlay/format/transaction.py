@@ -46,8 +46,8 @@ class Transaction:
 
 def commit_id(transaction_id: str, table_id: str) -> str:
     """Of the version that the transaction gives the table: whoever sees it there knows what was decided."""
-    named = f"{transaction_id}/{table_id}".encode()
-    return str(UUID(bytes=blake2b(named, digest_size=16).digest(), version=4))
+    message = f"{transaction_id}/{table_id}".encode()
+    return str(UUID(bytes=blake2b(message, digest_size=16).digest(), version=4))
 
 
 @dataclass(frozen=True, slots=True)

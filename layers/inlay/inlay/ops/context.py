@@ -141,9 +141,9 @@ class Shared:
 
     def one(self, kind: type[T]) -> T:
         """The object of this kind, made when it is first asked for."""
-        made: T | None = self._made.get(kind)
+        shared: T | None = self._made.get(kind)
         # One step under the interpreter's lock: all threads get the same object.
-        return self._made.setdefault(kind, kind()) if made is None else made
+        return self._made.setdefault(kind, kind()) if shared is None else shared
 
 
 @dataclass(slots=True)

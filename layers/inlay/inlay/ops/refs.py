@@ -78,25 +78,25 @@ def named_ref(kind: RefKind, source: Ref) -> Ref:
     return Ref(kind=kind, version=source.version, head=source.head, base=base, since=THIS_VERSION)
 
 
-def _create(ctx: Context, name: str, source: Ref, made: Ref) -> Committed | Skipped:
+def _create(ctx: Context, name: str, source: Ref, ref: Ref) -> Committed | Skipped:
     def change(table: Snapshot) -> Change | None:
-        update = new_ref(ctx, table, name, source, made)
+        update = new_ref(ctx, table, name, source, ref)
         if update is None:
             return None
-        return Change(operation=made.kind, updates=(update,), requires=(Retained(source),))
+        return Change(operation=ref.kind, updates=(update,), requires=(Retained(source),))
 
     return edit_refs(ctx, change)
 
 
-def new_ref(ctx: Context, table: Snapshot, name: str, source: Ref, made: Ref) -> SetRefs | None:
+def new_ref(ctx: Context, table: Snapshot, name: str, source: Ref, ref: Ref) -> SetRefs | None:
     """The update that makes the ref; None where it is there: a repeated request. Raises `RefExists`,
     `VersionNotFound`, `InvalidRequest`."""
     check_name(name)
-    there = table.refs.get(name)
-    if there is not None:
-        if replace(there, since=made.since) == made:
+    existing = table.refs.get(name)
+    if existing is not None:
+        if replace(existing, since=ref.since) == ref:
             return None
-        raise RefExists(f"there already is a {there.kind} {name!r}", table=ctx.uri)
+        raise RefExists(f"there already is a {existing.kind} {name!r}", table=ctx.uri)
     if len(table.refs) >= MAX_REFS:
         raise InvalidRequest(
             f"a table has at most {MAX_REFS} tags and branches",
@@ -104,7 +104,7 @@ def new_ref(ctx: Context, table: Snapshot, name: str, source: Ref, made: Ref) ->
             table=ctx.uri,
         )
     check_retained(ctx, table, source)
-    return SetRefs({name: made}, {name: None})
+    return SetRefs({name: ref}, {name: None})
 
 
 def drop(ctx: Context, name: str) -> Committed | Skipped:
@@ -112,10 +112,10 @@ def drop(ctx: Context, name: str) -> Committed | Skipped:
     Raises `RefNotFound`, `RefHeld`."""
 
     def change(table: Snapshot) -> Change:
-        there = find_ref(ctx, table, name)
-        if there.hold:
-            raise RefHeld(f"{name!r} is under a legal hold", table=ctx.uri, version=there.version)
-        return Change(operation="drop_ref", updates=(SetRefs({name: None}, {name: there}),))
+        ref = find_ref(ctx, table, name)
+        if ref.hold:
+            raise RefHeld(f"{name!r} is under a legal hold", table=ctx.uri, version=ref.version)
+        return Change(operation="drop_ref", updates=(SetRefs({name: None}, {name: ref}),))
 
     return edit_refs(ctx, change)
 
@@ -124,16 +124,16 @@ def set_hold(ctx: Context, name: str, hold: bool) -> Committed | Skipped:
     """Puts a tag under a legal hold, or lifts it."""
 
     def change(table: Snapshot) -> Change | None:
-        there = find_ref(ctx, table, name)
-        if there.is_branch:
+        ref = find_ref(ctx, table, name)
+        if ref.is_branch:
             raise InvalidRequest(
                 f"{name!r} is a branch: only tags can be held",
                 next_step="Create a held tag of its current content",
                 table=ctx.uri,
             )
-        if there.hold == hold:
+        if ref.hold == hold:
             return None
-        update = SetRefs({name: replace(there, hold=hold)}, {name: there})
+        update = SetRefs({name: replace(ref, hold=hold)}, {name: ref})
         return Change(operation="set_hold", updates=(update,))
 
     return edit_refs(ctx, change)
@@ -168,9 +168,9 @@ def source_of(ctx: Context, table: Snapshot, at: int | str) -> Ref:
             version=version,
         )
     ref = Ref(kind="tag", version=version)
-    asked = [e.predicate for e in table.erasures if e.predicate is not None]
-    schema_id = load_content(ctx, table, ref).schema_id if asked else 0
-    if any(lacks_columns_of(predicate, schema_id, table.schemas) for predicate in asked):
+    predicates = [e.predicate for e in table.erasures if e.predicate is not None]
+    schema_id = load_content(ctx, table, ref).schema_id if predicates else 0
+    if any(lacks_columns_of(predicate, schema_id, table.schemas) for predicate in predicates):
         raise InvalidRequest(
             f"version {version} of {ctx.uri} lacks a column that an open erasure needs",
             next_step="Wait for the erasure to end (`inlay erase-status`)",
@@ -229,9 +229,9 @@ def _restore_branch(ctx: Context, branch: str, source: Ref) -> Committed | Skipp
     """A branch is a name: it is made to refer to the content, as if it had been created on it."""
 
     def change(table: Snapshot) -> Change:
-        there = find_ref(ctx, table, branch)
+        ref = find_ref(ctx, table, branch)
         check_retained(ctx, table, source)
-        update = SetRefs({branch: named_ref("branch", source)}, {branch: there})
+        update = SetRefs({branch: named_ref("branch", source)}, {branch: ref})
         return Change(operation=RESTORE, updates=(update,), requires=(Retained(source),))
 
     return edit_refs(ctx, change)

@@ -184,8 +184,8 @@ class Operations:
         row = after if after is not None else before
         if not isinstance(row, Mapping):
             why = self.refused.get(record[self.column])
-            said = "has no row before or after its change"
-            raise ValueError(said if why is None else f"{said}. {why}")
+            fault = "has no row before or after its change"
+            raise ValueError(fault if why is None else f"{fault}. {why}")
         fields = {self.column: record[self.column], **row}
         beside = (record, *(record.get(name) for name in self.sources))
         for name in columns:
@@ -213,7 +213,7 @@ class Operations:
         if not unknown:
             return
         counted = sorted(unknown.items(), key=lambda item: (-item[1], str(item[0])))
-        named = ", ".join(
+        values = ", ".join(
             f"{_shown(value)} in {count:,}" for value, count in counted[:NAMED_VALUES]
         )
         more = (
@@ -223,7 +223,7 @@ class Operations:
         total = sum(unknown.values())
         known = f"Known are {_listed(self.rows | self.before)} (rows) and {_listed(self.deletes)} (deletes)"
         raise InvalidRequest(
-            f"{total:,} change records have an operation that is not known: {named}{more}. "
+            f"{total:,} change records have an operation that is not known: {values}{more}. "
             "Nothing of the batch was applied",
             next_step="; ".join([*reasons, known, "name other values, or take these records out"]),
             table=table,

@@ -73,14 +73,16 @@ def predicate_digest(text: str, key: bytes | None, *, table: str, erasure: str) 
     key, because a short condition could be found from a plain hash by trial."""
     if key is None:
         return None
-    asked = json.dumps([table, erasure, text], ensure_ascii=True, separators=(",", ":"))
-    return f"{key_id(key)}:{hmac.new(key, asked.encode('ascii'), 'sha256').hexdigest()}"
+    message = json.dumps([table, erasure, text], ensure_ascii=True, separators=(",", ":"))
+    return f"{key_id(key)}:{hmac.new(key, message.encode('ascii'), 'sha256').hexdigest()}"
 
 
 def named_defaults(predicate: Predicate, schemas: Iterable[Schema]) -> frozenset[str]:
     """Columns whose default is a value that the predicate names, or that its condition on them selects.
     The default is part of the schema that old files are read under, and no rewrite removes it."""
-    named = [n for n in conditions(plainly(predicate)) if isinstance(n, Comparison | In | Like)]
+    comparisons = [
+        n for n in conditions(plainly(predicate)) if isinstance(n, Comparison | In | Like)
+    ]
     of_columns = {n: condition_on(predicate, n) for n in field_ids(predicate)}
     return frozenset(
         ".".join(path)
@@ -88,7 +90,7 @@ def named_defaults(predicate: Predicate, schemas: Iterable[Schema]) -> frozenset
         for path, column in schema.walk()
         if column.default is not None
         and (
-            any(n.field_id == column.id and _is_named(n, column.default) for n in named)
+            any(n.field_id == column.id and _is_named(n, column.default) for n in comparisons)
             or _selects(of_columns.get(column.id), column)
         )
     )
@@ -203,8 +205,8 @@ def validate_phase(
 
 def validate_clean(state: State, erasure_ids: Iterable[str]) -> Conflict | None:
     """Whether no file may hold rows of erasures any more."""
-    asked = frozenset(erasure_ids)
-    erasures = [erasure for erasure in state.snapshot.erasures if erasure.id in asked]
+    ids = frozenset(erasure_ids)
+    erasures = [erasure for erasure in state.snapshot.erasures if erasure.id in ids]
     for erasure_id, files in unclean_files(state, erasures).items():
         if files:
             return Conflict(f"files still have to be rewritten for erasure {erasure_id}")

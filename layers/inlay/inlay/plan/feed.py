@@ -205,19 +205,19 @@ def plan_step(
     moved = {key for key in files.gone if key in files.come}
     kept_before = {**kept, **{key: files.gone[key] for key in moved}}
     kept_after = {**kept, **{key: files.come[key] for key in moved}}
-    gone = [f for key, f in files.gone.items() if key not in moved]
+    removed = [f for key, f in files.gone.items() if key not in moved]
     come = [f for key, f in files.come.items() if key not in moved]
 
     newest = after.snapshot  # it has every schema and spec of the older one
     # What was compacted on a branch is new to main, and may hold rows of the files that it replaces.
-    mixed = newest.commit.operation == MERGE and bool(gone)
+    mixed = newest.commit.operation == MERGE and bool(removed)
     old_rows = [f for f in come if mixed or not _is_new(f, newest)]
-    need_before = before.missing_markers() if gone or kept_before else ()
+    need_before = before.missing_markers() if removed or kept_before else ()
     need_after = after.missing_markers() if old_rows or kept_after else ()
     if need_before or need_after:
         return NeedMore(NeedSegments(markers=need_before), NeedSegments(markers=need_after))
 
-    all_before = list(before.markers()) if gone or kept_before else []
+    all_before = list(before.markers()) if removed or kept_before else []
     if old_rows or kept_after:
         all_after = list(after.markers())
     else:
@@ -237,7 +237,7 @@ def plan_step(
         # Files of both states: the rows lost to new markers, and those regained from removed ones.
         *(FeedUnit((task,)) for task in _lost(tasks(*old), tasks(*new, TRUE))),
         *(FeedUnit((), (task,)) for task in _lost(tasks(*new), tasks(*old, TRUE))),
-        *_paired(tasks(gone, all_before), tasks(come, all_after), newest, evidence, mixed=mixed),
+        *_paired(tasks(removed, all_before), tasks(come, all_after), newest, evidence, mixed=mixed),
     ]
     commit = after.snapshot.commit
     return Step(
@@ -329,9 +329,9 @@ def _touched(
     after: State, markers: Iterable[Marker], schema: Schema, others: set[str]
 ) -> dict[str, DataFile] | NeedMore:
     """The files of both states that one of `markers` may hit; `others` are handled elsewhere."""
-    named = {m.file for m in markers if m.file is not None} - others
+    marked_files = {m.file for m in markers if m.file is not None} - others
     of_table = [m for m in markers if m.file is None]
-    if not named and not of_table:
+    if not marked_files and not of_table:
         return {}
     touched = {f.key: f for f in after.loaded_files() if f.key not in others}
     predicates = [marker_predicate(marker, schema) or TRUE for marker in of_table]
@@ -339,24 +339,27 @@ def _touched(
     def may_hit(segments: Sequence[Segment]) -> list[bool]:
         return [any(may_match(p, s.stats, s.rows) for p in predicates) for s in segments]
 
-    missing = after.missing_files(may_hit if named <= touched.keys() else None)
+    missing = after.missing_files(may_hit if marked_files <= touched.keys() else None)
     if missing:
         return NeedMore(NeedSegments(), NeedSegments(files=missing))
     evidence = Evidence(schema, after.snapshot.schemas, after.snapshot.specs)
     return {
         key: entry
         for key, entry in touched.items()
-        if key in named or any(marker_may_hit(marker, entry, evidence) for marker in of_table)
+        if key in marked_files
+        or any(marker_may_hit(marker, entry, evidence) for marker in of_table)
     }
 
 
 # -- units ----------------------------------------------------------------------------------------
 
 
-def _lost(selected: Mapping[str, FileTask], there: Mapping[str, FileTask]) -> Iterator[FileTask]:
+def _lost(
+    selected: Mapping[str, FileTask], remaining: Mapping[str, FileTask]
+) -> Iterator[FileTask]:
     """The selected rows of files of both states that the deletes of the other state, `there`, remove."""
     for key, task in selected.items():
-        twin = there.get(key)
+        twin = remaining.get(key)
         if twin is None:  # deleted as a whole in the other state
             yield task
             continue

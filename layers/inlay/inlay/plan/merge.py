@@ -79,18 +79,18 @@ def plan_merge(main: State, branch: State, base: State, *, fork: int) -> MergePl
             (marked if entry.key in on_main else contested).append(task)
     taken_back: list[str] = []
     removed = sorted(common - kept)
-    gone = [key for key in removed if key not in on_main]
+    missing = [key for key in removed if key not in on_main]
     if main.snapshot.replaced > fork:
         # A restore may have reverted what main had done to a file before the branch began.
-        if gone:
+        if missing:
             return _conflict(
-                gone[0], "was removed on the branch, and on main, which was restored since"
+                missing[0], "was removed on the branch, and on main, which was restored since"
             )
         was, now = _Deletes(base, since=0), _Deletes(main, since=0)
         for entry in base.files():
-            there = on_main.get(entry.key)
+            entry_on_main = on_main.get(entry.key)
             before = {m.id for m in was.of(entry).only}
-            after = {} if there is None else {m.id: m for m in now.of(there).only}
+            after = {} if entry_on_main is None else {m.id: m for m in now.of(entry_on_main).only}
             if entry.key not in kept and not before <= after.keys():
                 return _conflict(
                     entry.key,
@@ -98,16 +98,18 @@ def plan_merge(main: State, branch: State, base: State, *, fork: int) -> MergePl
                 )
             came = (m for marker_id, m in after.items() if marker_id not in before)
             is_less = any((m.sequence or 0) <= main.snapshot.replaced for m in came)
-            if entry.key in kept and (there is None or is_less):
+            if entry.key in kept and (entry_on_main is None or is_less):
                 taken_back.append(entry.key)
     if any(_is_rewritten(t.file) for t in added):
         # Rows of a removed file may be in others now, where main's deletes would miss them.
-        if gone:
-            return _conflict(gone[0], "was replaced on the branch, and replaced or emptied on main")
+        if missing:
+            return _conflict(
+                missing[0], "was replaced on the branch, and replaced or emptied on main"
+            )
         since = _Deletes(main, since=fork)
         contested += [task for key in removed if (task := since.of(on_main[key])).only]
-    elif gone and any(_is_rewritten(f) for f in on_main.values() if f.key not in common):
-        return _conflict(gone[0], "was emptied on the branch, and replaced on main")
+    elif missing and any(_is_rewritten(f) for f in on_main.values() if f.key not in common):
+        return _conflict(missing[0], "was emptied on the branch, and replaced on main")
     return MergePlan(
         added=tuple(added),
         marked=tuple(marked),

@@ -226,7 +226,7 @@ def _endings(segments: Sequence[Segment], least: int) -> list[tuple[int, ...]]:
             if segments[later].copy:
                 spare = segments[later].length - least
                 gives = (spare - kept for kept in endings[later] if 0 < spare - kept < lacks)
-                worth.update(lacks - given for given in gives)
+                worth.update(lacks - got for got in gives)
             following += segments[later].length
         endings[at] = tuple(sorted(worth)[:MAX_ENDINGS])
     return endings

@@ -136,13 +136,13 @@ class Pass:
     ) -> Pass:
         """Raises `CorruptTable` where the statement is none, or the receipts are no digests."""
         try:
-            said = json.loads(statement)
+            body = json.loads(statement)
         except (ValueError, RecursionError):
-            said = None
+            body = None
         digests = all(re.fullmatch(_DIGEST, digest) for digest in receipts)
-        if not (fits(said, _STATEMENT) and statement.isascii() and digests):
+        if not (fits(body, _STATEMENT) and statement.isascii() and digests):
             raise CorruptTable(f"{key} has no statement that a pass of erasures makes", key=key)
-        return cls(key, statement.encode("ascii"), said, tuple(receipts), envelope)
+        return cls(key, statement.encode("ascii"), body, tuple(receipts), envelope)
 
     @property
     def numbers(self) -> range:
@@ -151,7 +151,7 @@ class Pass:
 
 
 def against_chain(
-    chain: Chain, passes: Sequence[Pass], table: str, there: Collection[str]
+    chain: Chain, passes: Sequence[Pass], table: str, receipts: Collection[str]
 ) -> tuple[list[str], dict[int, Pass], list[int]]:
     """(problems, the pass of each number, the numbers whose receipts are missing) of a chain. `passes` are
     those read, following the chain from its end back, the last one first; `there` are the digests of the
@@ -161,24 +161,26 @@ def against_chain(
     by_number: dict[int, Pass] = {}
     missing: list[int] = []
     expected = chain
-    for made in passes:
-        said = made.said
-        if digest_of(made.statement) != expected.statement:
-            problems.append(f"{made.key} does not have the statement that the chain goes on with")
-        if said["table"] != table:
-            problems.append(f"{made.key} is of another table")
-        if said["root"] != root_of(made.receipts) or said["receipts"] != len(made.receipts):
-            problems.append(f"{made.key} has other receipts than its statement")
-        last = made.receipts[-1] if made.receipts else None
-        if made.numbers.stop - 1 != expected.count or last != expected.receipt:
-            problems.append(f"{made.key} does not end with the receipt that the chain goes on with")
-        for number, digest in zip(made.numbers, made.receipts, strict=True):
-            by_number[number] = made
-            if digest not in there:
+    for pass_ in passes:
+        body = pass_.said
+        if digest_of(pass_.statement) != expected.statement:
+            problems.append(f"{pass_.key} does not have the statement that the chain goes on with")
+        if body["table"] != table:
+            problems.append(f"{pass_.key} is of another table")
+        if body["root"] != root_of(pass_.receipts) or body["receipts"] != len(pass_.receipts):
+            problems.append(f"{pass_.key} has other receipts than its statement")
+        last = pass_.receipts[-1] if pass_.receipts else None
+        if pass_.numbers.stop - 1 != expected.count or last != expected.receipt:
+            problems.append(
+                f"{pass_.key} does not end with the receipt that the chain goes on with"
+            )
+        for number, digest in zip(pass_.numbers, pass_.receipts, strict=True):
+            by_number[number] = pass_
+            if digest not in receipts:
                 missing.append(number)
-        before = said["previous_pass"] or {"list": None, "sha256": None}
+        before = body["previous_pass"] or {"list": None, "sha256": None}
         expected = Chain(
-            made.numbers.start - 1, said["previous_receipt"], before["list"], before["sha256"]
+            pass_.numbers.start - 1, body["previous_receipt"], before["list"], before["sha256"]
         )
     if expected.count:
         problems.append(f"the first {expected.count} receipts have no pass")

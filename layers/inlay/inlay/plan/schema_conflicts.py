@@ -114,7 +114,7 @@ def check_evolution(state: State, edit: AlterSchema) -> None:
     loaded."""
     snapshot = state.snapshot
     after = evolved(snapshot, edit)
-    gone = _dropped(snapshot.schema, after)
+    dropped = _dropped(snapshot.schema, after)
     for ids, what, next_step in (
         (snapshot.primary_key, "primary key", "A table keeps its key: copy it into a new one"),
         (snapshot.sort_by, "sort order", "Sort the table by other columns first"),
@@ -124,23 +124,23 @@ def check_evolution(state: State, edit: AlterSchema) -> None:
             "Partition the table differently first",
         ),
     ):
-        _check_unused(ids, gone, f"is part of the {what} and cannot be dropped", next_step)
+        _check_unused(ids, dropped, f"is part of the {what} and cannot be dropped", next_step)
     if not applies_to(snapshot.spec.fields, after):
         raise InvalidRequest(
             "the table is partitioned by a column in a way that its new type does not support",
             next_step="Partition the table differently first",
         )
-    for erasure in snapshot.erasures if gone else ():
+    for erasure in snapshot.erasures if dropped else ():
         _check_unused(
             frozenset() if erasure.predicate is None else field_ids(erasure.predicate),
-            gone,
+            dropped,
             f"cannot be dropped: the open erasure {erasure.id!r} uses it",
             "Wait until the erasure has its receipt",
         )
-    for marker in state.markers() if gone else ():
+    for marker in state.markers() if dropped else ():
         _check_unused(
             fields_of_marker(marker),
-            gone,
+            dropped,
             "cannot be dropped: a delete that is not applied yet uses it",
             "Apply it by t.maintain.rewrite() (inlay rewrite), then drop the column",
         )
@@ -165,8 +165,8 @@ def _dropped(before: Schema, after: Schema) -> dict[int, str]:
     return {f.id: spell(path) for path, f in before.walk() if f.id not in kept}
 
 
-def _check_unused(ids: Iterable[int], gone: dict[int, str], why: str, next_step: str) -> None:
-    name = next((gone[field_id] for field_id in ids if field_id in gone), None)
+def _check_unused(ids: Iterable[int], dropped: dict[int, str], why: str, next_step: str) -> None:
+    name = next((dropped[field_id] for field_id in ids if field_id in dropped), None)
     if name is not None:
         raise InvalidRequest(f"column {name!r} {why}", next_step=next_step)
 

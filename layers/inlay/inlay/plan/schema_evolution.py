@@ -129,8 +129,8 @@ def _orders(schema: Schema) -> list[Path]:
     """Every named field, in order among its siblings."""
     kinds: dict[Path, Type] = {path: field.type for path, field in schema.walk()}
     kinds[()] = Struct(schema.fields)
-    named = [path for path in kinds if path and isinstance(kinds[path[:-1]], Struct)]
-    return [path for path in named if not _is_in_key(schema, path)]
+    in_structs = [path for path in kinds if path and isinstance(kinds[path[:-1]], Struct)]
+    return [path for path in in_structs if not _is_in_key(schema, path)]
 
 
 # -- paths ----------------------------------------------------------------------------------------
@@ -282,9 +282,9 @@ def _added(schema: Schema, parent: Path, field: Field, ids: Iterator[int]) -> Sc
             next_step="Give defaults to fields that are added to it later",
         )
     if not parent:
-        made = _numbered(field, ids)
-        _check_name(made.name, schema.fields, here)
-        return replace(schema, fields=(*schema.fields, made))
+        numbered = _numbered(field, ids)
+        _check_name(numbered.name, schema.fields, here)
+        return replace(schema, fields=(*schema.fields, numbered))
     if schema.column(parent[0]) is None:
         raise InvalidRequest(
             f"there is no column {parent[0]!r} to add {spell(here)!r} to",
@@ -301,9 +301,9 @@ def _added(schema: Schema, parent: Path, field: Field, ids: Iterator[int]) -> Sc
             f"{spell(parent)!r} is not a struct: nothing can be added to it",
             next_step=f'A column whose own name contains a dot is written "{spell(here)}", in quotes',
         )
-    made = _numbered(field, ids)
-    _check_name(made.name, within.type.fields, here)
-    return _with_members(schema, within.id, (*within.type.fields, made))
+    numbered = _numbered(field, ids)
+    _check_name(numbered.name, within.type.fields, here)
+    return _with_members(schema, within.id, (*within.type.fields, numbered))
 
 
 def _numbered(field: Field, ids: Iterator[int]) -> Field:

@@ -231,8 +231,8 @@ def check_reference(segment: Segment, version: int) -> Iterator[Finding]:
         dead = f"calls entry {segment.dead.max()} of {segment.count} dead"
         yield _contradicts(segment, f"version {version} {dead}")
     if segment.sequence is not None and segment.sequence > version:
-        said = f"version {version} gives it sequence {segment.sequence}"
-        yield finding("sequence_wrong", keys.segment_key(segment.id), said)
+        stated = f"version {version} gives it sequence {segment.sequence}"
+        yield finding("sequence_wrong", keys.segment_key(segment.id), stated)
 
 
 def _contradicts(segment: Segment, message: str) -> Finding:
@@ -394,8 +394,8 @@ def _twice(what: str, counts: Counter[str]) -> Iterator[Finding]:
 
 
 def _sequence(name: str, sequence: int | None, version: int) -> Finding:
-    said = "no sequence" if sequence is None else f"sequence {sequence}"
-    return finding("sequence_wrong", name, f"has {said} at version {version}")
+    stated = "no sequence" if sequence is None else f"sequence {sequence}"
+    return finding("sequence_wrong", name, f"has {stated} at version {version}")
 
 
 # -- statistics -----------------------------------------------------------------------------------

@@ -340,10 +340,10 @@ class Staging:
     def parts(self) -> dict[int, rules.StagedPart]:
         parts_by_number = {}
         for name in os.listdir(self.folder):  # noqa: PTH208 - by descriptor
-            there = facts(self.folder, name) if name.startswith(_PART) else None
-            if there is not None:
+            info = facts(self.folder, name) if name.startswith(_PART) else None
+            if info is not None:
                 number = int(name.removeprefix(_PART))
-                parts_by_number[number] = rules.StagedPart(etag(there), there.st_size)
+                parts_by_number[number] = rules.StagedPart(etag(info), info.st_size)
         return parts_by_number
 
     def join(self, parts: Sequence[Part], target: BinaryIO) -> None:

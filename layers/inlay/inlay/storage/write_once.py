@@ -141,8 +141,8 @@ def copy_once(
 def check_source(store: ObjectStore, source: Location, etag: str) -> None:
     """Looks at the source of a copy that was refused: rows of a content that was overwritten are no longer
     wanted. Raises `ObjectGone`, `SourceChanged`."""
-    there = store if source.bucket == store.bucket else store.at(source.bucket)
-    head = there.head(source.key, version_id=source.version_id)
+    source_store = store if source.bucket == store.bucket else store.at(source.bucket)
+    head = source_store.head(source.key, version_id=source.version_id)
     if isinstance(head, Missing):
         raise ObjectGone(f"{source.uri} no longer exists", key=source.key)
     if head.info.etag != etag:

@@ -187,8 +187,8 @@ def create(
             next_step="Give exist_ok the schema alone, and append the rows with a request id",
             table=ctx.uri,
         )
-    given = schema if isinstance(schema, pa.Schema) else getattr(schema, "schema", None)
-    lost = declared.metadata_not_kept(given) if isinstance(given, pa.Schema) else []
+    arrow = schema if isinstance(schema, pa.Schema) else getattr(schema, "schema", None)
+    lost = declared.metadata_not_kept(arrow) if isinstance(arrow, pa.Schema) else []
     if lost:
         warnings.warn(
             f"Arrow metadata is not kept by a table: {', '.join(lost)[:300]}. Comments of columns are kept "
@@ -244,7 +244,7 @@ def _new_rows(path: str) -> pa.RecordBatchReader:
             "create the table with the columns' types, and `inlay append --date-format`",
             stacklevel=4,
         )
-    return file.rows(schema_from_arrow(columns.schema, schema_id=0))
+    return file.rows(schema_from_arrow(columns.schema))
 
 
 @arguments.checked
@@ -295,12 +295,14 @@ def tables(prefix: str | os.PathLike[str], *, context: Context | None = None) ->
     folders = [f"{ctx.root}/" if ctx.root else ""]
     for _ in range(_TABLES_DEPTH):
         within = [prefix for folder in folders for prefix in ctx.store.list_prefixes(folder)]
-        there = list(
+        are_tables = list(
             ctx.map(lambda prefix: isinstance(ctx.store.head(prefix + POINTER), Head), within)
         )
-        roots = [prefix for prefix, is_table in zip(within, there, strict=True) if is_table]
+        roots = [prefix for prefix, is_table in zip(within, are_tables, strict=True) if is_table]
         uris += [below(ctx.uri, root[len(ctx.root) :].strip("/")) for root in roots]
-        folders = [prefix for prefix, is_table in zip(within, there, strict=True) if not is_table]
+        folders = [
+            prefix for prefix, is_table in zip(within, are_tables, strict=True) if not is_table
+        ]
     return sorted(uris)
 
 
@@ -885,9 +887,9 @@ class Table:
                 self._ctx.new_id() if request_id is None else request_id, body
             )
             assert asked_as is not None
-            asked = conditions_of_keys(self.snapshot.schema, keys, asked_as, ids)
+            conditions = conditions_of_keys(self.snapshot.schema, keys, asked_as, ids)
             return self._erase(
-                lambda ctx, base: open_each(ctx, asked, base=base, request=asked_as), note
+                lambda ctx, base: open_each(ctx, conditions, base=base, request=asked_as), note
             )
         with self._writing("delete", note) as write:
             request = change_plan.Request.named(request_id, f"keys:{body}")
@@ -1178,8 +1180,10 @@ class Table:
         )
 
         named = {**(named or {}), **{k.replace("__", "."): v for k, v in properties.items()}}
-        gone = (k for k, v in named.items() if v is None and k not in PROPERTIES)
-        check_properties(dict.fromkeys((k for k in gone if k not in self.snapshot.properties), ""))
+        unknown = (k for k, v in named.items() if v is None and k not in PROPERTIES)
+        check_properties(
+            dict.fromkeys((k for k in unknown if k not in self.snapshot.properties), "")
+        )
         checked: dict[str, str | None] = dict(
             check_properties({k: v for k, v in named.items() if v is not None or k in STAYING})
         )

@@ -104,7 +104,7 @@ class Inspect:
         if loaded.transaction is None or not loaded.undecided:
             return None
         found = loaded.transaction
-        tables = [each.uri for each in found.participants]
+        tables = [participant.uri for participant in found.participants]
         times = {"began_us": found.began_us, "deadline_us": found.deadline_us}
         return {"id": found.id, **times, "tables": tables}
 
@@ -152,13 +152,13 @@ class Inspect:
 
         if where is None:
             return make_report(self._table._ctx, self._table._loaded.pointer, self._table._state())
-        asked = self._table._condition(where)
+        condition = self._table._condition(where)
         return make_report(
             self._table._ctx,
             self._table._loaded.pointer,
             self._table._state(),
-            asked.predicate,
-            calculated="" if asked.calculated is None else asked.text,
+            condition.predicate,
+            calculated="" if condition.calculated is None else condition.text,
         )
 
     def publication(self) -> PublicationStatus | None:
@@ -222,5 +222,5 @@ class Inspect:
         hide: what `inlay subject search` shows. Reads all columns of text once."""
         from inlay.ops.erase.subject import search_subject
 
-        asked = arguments.texts(texts, "texts")
-        return search_subject(self._table._ctx, asked, ignore_case=ignore_case)
+        searched = arguments.texts(texts, "texts")
+        return search_subject(self._table._ctx, searched, ignore_case=ignore_case)

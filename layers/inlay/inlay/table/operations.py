@@ -94,23 +94,23 @@ def read_operations(plan: Any) -> list[Operation]:
             f"a plan is a list of operations, not {a_type(plan)}",
             next_step='[{"append": "./orders", "rows": [{"id": 1}]}, …]; `inlay commit --help`',
         )
-    return [_operation(each, f"operation {n}") for n, each in enumerate(plan, 1)]
+    return [_operation(item, f"operation {n}") for n, item in enumerate(plan, 1)]
 
 
-def _operation(given: Any, place: str) -> Operation:
-    if not isinstance(given, Mapping):
+def _operation(item: Any, place: str) -> Operation:
+    if not isinstance(item, Mapping):
         raise InvalidRequest(
             f"{place} is no object", next_step='{"append": "./orders", "rows": […]}'
         )
-    verbs = [verb for verb in FIELDS if verb in given]
-    if len(verbs) != 1 or not isinstance(given[verbs[0]], str):
+    verbs = [verb for verb in FIELDS if verb in item]
+    if len(verbs) != 1 or not isinstance(item[verbs[0]], str):
         raise InvalidRequest(
             f"{place} does not say what it does, once, and on which table",
             next_step=f"Name the table by one of {', '.join(FIELDS)}",
         )
     [verb] = verbs
     known = {**FIELDS[verb], **(_NOTE if verb in _NOTED else {})}
-    fields = {name: value for name, value in given.items() if name != verb}
+    fields = {name: value for name, value in item.items() if name != verb}
     for name, value in fields.items():
         if name not in known:
             raise InvalidRequest(
@@ -123,28 +123,28 @@ def _operation(given: Any, place: str) -> Operation:
         raise InvalidRequest(f"{place} ({verb}) takes either rows or files")
     if verb in _GIVEN and _GIVEN[verb] not in fields:
         raise InvalidRequest(f"{place} ({verb}) lacks {_GIVEN[verb]}")
-    return Operation(verb, given[verb], fields)
+    return Operation(verb, item[verb], fields)
 
 
 def run_operation(
     tx: Transaction,
-    asked: Operation,
+    operation: Operation,
     open: Callable[[str], Table],
     files: Callable[[Sequence[str]], LocalFiles] | None,
 ) -> WriteResult | None:
-    table = open(asked.table)
-    if asked.verb == "read":
+    table = open(operation.table)
+    if operation.verb == "read":
         tx.read(table)
         return None
-    if asked.verb == "move":
-        return _move(tx, table, open(asked.fields["to"]), asked.fields)
-    options = dict(asked.fields)
-    given = [options.pop(_GIVEN[asked.verb])] if asked.verb in _GIVEN else []
-    if asked.verb in _OF_ROWS:
-        given = [_rows(table, asked, options, files)]
+    if operation.verb == "move":
+        return _move(tx, table, open(operation.fields["to"]), operation.fields)
+    options = dict(operation.fields)
+    positional = [options.pop(_GIVEN[operation.verb])] if operation.verb in _GIVEN else []
+    if operation.verb in _OF_ROWS:
+        positional = [_rows(table, operation, options, files)]
     if "keys" in options:
         options["keys"] = _keys(table, options["keys"])
-    done = getattr(tx, asked.verb)(table, *given, **options)
+    done = getattr(tx, operation.verb)(table, *positional, **options)
     result: WriteResult = getattr(done, "write", done)
     return result
 
@@ -182,17 +182,17 @@ def _keys(table: Table, rows: list[dict[str, Any]]) -> pa.Table:
 
 def _rows(
     table: Table,
-    asked: Operation,
+    operation: Operation,
     options: dict[str, Any],
     files: Callable[[Sequence[str]], LocalFiles] | None,
 ) -> pa.Table | pa.RecordBatchReader | ArrowStream:
     from inlay.ops.local_files import STANDARD, change_columns, rows_of_objects
 
     paths, rows = options.pop("files", None), options.pop("rows", None)
-    schema, even = table.snapshot.schema, asked.verb == "upsert"
+    schema, even = table.snapshot.schema, operation.verb == "upsert"
     columns, records = schema_to_arrow(schema, with_ids=False), None
     named = options.get("op"), options.get("operations")
-    if asked.verb == "apply_changes":
+    if operation.verb == "apply_changes":
         columns, records = change_columns(schema, *named)
     if paths is None:
         return rows_of_objects(rows, columns, even=even, records=records).read_all()

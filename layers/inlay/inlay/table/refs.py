@@ -45,10 +45,10 @@ class Refs:
         source = self._source(at, table)
         # Read before it is made: nothing is left that could fail after the commit.
         content = load_content(replace(self._table._ctx, branch=None), table, source)
-        made = refs_op.branch(self._table._ctx, name, source)
-        self._table._edit("branch", lambda ctx: made)
+        outcome = refs_op.branch(self._table._ctx, name, source)
+        self._table._edit("branch", lambda ctx: outcome)
         ctx = replace(self._table._ctx, branch=name)
-        return type(self._table)(ctx, on_branch(ctx, made.loaded, content=content))
+        return type(self._table)(ctx, on_branch(ctx, outcome.loaded, content=content))
 
     def drop(self, name: str) -> WriteResult:
         """Forget a tag or branch. Raises `RefHeld` for a tag under a legal hold."""

@@ -241,7 +241,7 @@ class Transaction:
                 table=table.uri,
             )
 
-    def _do(self, table: Table, verb: str, *given: Any, **options: Any) -> WriteResult:
+    def _do(self, table: Table, verb: str, *positional: Any, **options: Any) -> WriteResult:
         self._check(table)
         if "request_id" in options:
             raise InvalidRequest(
@@ -252,11 +252,11 @@ class Transaction:
         if verb == "delete" and options.get("mode") == "erase":
             options["request_id"] = self.request_id
         # What can be read once is planned once.
-        again = verb not in _READ_ONCE or isinstance(given[0], _READ_AGAIN)
-        does = f"{verb}:{_shape(given)}:{_shape(options)}"
+        again = verb not in _READ_ONCE or isinstance(positional[0], _READ_AGAIN)
+        does = f"{verb}:{_shape(positional)}:{_shape(options)}"
 
         def run(shadow: Table) -> Any:
-            return attrgetter(verb)(shadow)(*given, **options)
+            return attrgetter(verb)(shadow)(*positional, **options)
 
         done = self.planned(table, run, does=does, again=again)
         result: WriteResult = getattr(done, "write", done)
@@ -285,10 +285,10 @@ class Transaction:
             hold = Hold()
             shadow = Table(replace(ctx, hold=hold), on)
             made.returned = run(shadow)
-            found = getattr(made.returned, "write", made.returned)
-            if not isinstance(found, WriteResult):  # of Spark
-                found = write_result(does, Skipped(shadow._loaded), Usage({}, 0, 0))
-            made.result = found
+            returned = getattr(made.returned, "write", made.returned)
+            if not isinstance(returned, WriteResult):  # of Spark
+                returned = write_result(does, Skipped(shadow._loaded), Usage({}, 0, 0))
+            made.result = returned
             made.part.base = shadow._loaded if hold.taken is None else hold.taken.base
             return hold.taken
 
@@ -323,8 +323,8 @@ class Transaction:
         entries = list(self._entries.values())
         if not entries:
             return
-        asked = sorted((e.part.table_id, e.does) for e in entries)
-        request = Request.named(self.request_id, f"transaction:{asked}")
+        participants = sorted((e.part.table_id, e.does) for e in entries)
+        request = Request.named(self.request_id, f"transaction:{participants}")
         if request is not None:
             request = replace(request, time_us=self.requested_us)
         for entry, done in zip(

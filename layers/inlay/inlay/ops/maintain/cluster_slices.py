@@ -124,8 +124,8 @@ class ClusterPlan:
     def write(self, ctx: Context, batches: Iterable[pa.RecordBatch]) -> Iterator[DataFile]:
         """The files of rows that arrive in order, with the table's columns by position: each file is
         written as its rows arrive."""
-        named = (batch.rename_columns(list(self.schema.names)) for batch in batches)
-        rows = conformed(named, self.schema, self.schema, by_value=True)
+        renamed = (batch.rename_columns(list(self.schema.names)) for batch in batches)
+        rows = conformed(renamed, self.schema, self.schema, by_value=True)
         return write_run(ctx, self.loaded, rows, self.run)
 
 

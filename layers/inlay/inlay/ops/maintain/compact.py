@@ -136,16 +136,17 @@ def cluster_metadata(
     result = MetadataResult(loaded=loaded)
     while True:
         loaded = replace(loaded, state=load_nodes(ctx, loaded.state))
-        depth, taken = deepest_overlap(loaded.state)
-        size = sum(leaf.size for leaf in taken)
+        depth, overlapping = deepest_overlap(loaded.state)
+        size = sum(leaf.size for leaf in overlapping)
         dear = budget.max_bytes is not None and result.bytes + size > budget.max_bytes
-        if not taken or budget.is_over(ctx) or dear:
+        if not overlapping or budget.is_over(ctx) or dear:
             return replace(result, loaded=loaded, depth=depth)
-        loaded = replace(loaded, state=load_leaves(ctx, loaded.state, taken))
-        if not would_part(loaded.state, taken):
+        loaded = replace(loaded, state=load_leaves(ctx, loaded.state, overlapping))
+        if not would_part(loaded.state, overlapping):
             return replace(result, loaded=loaded, depth=depth)
         change = Change(
-            operation="compact", updates=(ClusterLeaves(frozenset(leaf.id for leaf in taken)),)
+            operation="compact",
+            updates=(ClusterLeaves(frozenset(leaf.id for leaf in overlapping)),),
         )
         outcome = commit(ctx, change, base=loaded)
         loaded = outcome.loaded
@@ -154,7 +155,7 @@ def cluster_metadata(
         result = replace(
             result,
             steps=result.steps + 1,
-            leaves=result.leaves + len(taken),
+            leaves=result.leaves + len(overlapping),
             bytes=result.bytes + size,
         )
 

@@ -290,8 +290,8 @@ class Roots:
             names = [info.key[len(prefix) :] for info in listed]
         else:
             names = [item.key for item in listing.current(prefix)]
-        there = {keys.archive_version(n) for n in names if n.startswith(keys.ARCHIVES)}
-        return [v for v in unread if v in there or v >= current.oldest_version]
+        archives = {keys.archive_version(n) for n in names if n.startswith(keys.ARCHIVES)}
+        return [v for v in unread if v in archives or v >= current.oldest_version]
 
     def _take_next(self, snapshot: Snapshot) -> None:
         if self._newest is not None:
@@ -446,9 +446,11 @@ def expire(
         return _result(loaded, plan, commit_id=None)
     change = Change(operation="expire", updates=(ExpireThrough(plan.through),))
     outcome = expect_committed(ctx, commit(ctx, change, base=loaded))
-    made = outcome.loaded.snapshot
+    committed = outcome.loaded.snapshot
     return _result(
-        outcome.loaded, plan, commit_id=made.commit.id if isinstance(outcome, Committed) else None
+        outcome.loaded,
+        plan,
+        commit_id=committed.commit.id if isinstance(outcome, Committed) else None,
     )
 
 

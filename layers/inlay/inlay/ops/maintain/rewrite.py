@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from inlay.arguments import one_of
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Comparison, Predicate, field_ids
 from inlay.format.schema import Primitive
@@ -29,7 +30,6 @@ from inlay.ops.context import Context
 from inlay.ops.maintain.rewrite_file import (
     NO_LIMITS,
     ResourceLimits,
-    check_strategy,
     decide_rows,
     dropped,
     rewrite_task,
@@ -59,7 +59,7 @@ from inlay.plan.positions import PositionMap
 from inlay.plan.pruning.literals import any_of
 from inlay.plan.pruning.prune import Evidence, all_match, may_match
 from inlay.plan.scan import FileTask
-from inlay.plan.surgery import Choice, Strategy
+from inlay.plan.surgery import STRATEGIES, Choice, Strategy
 from inlay.storage.base import ByteRange, Got, Missing, ObjectStore, Refused
 from inlay.storage.wrapped import WrappedStore
 
@@ -129,7 +129,7 @@ def rewrite(
     """Applies the delete markers to the files they may hit: all, or those that may hold a row for which
     `where` is TRUE. Then drops the markers that can hit nothing any more. Files with a row group that does
     not fit `memory_bytes` are left, as failures. With a `runner` its processes rewrite the files."""
-    check_strategy(strategy)
+    one_of(strategy, "strategy", STRATEGIES)
     loaded = with_entries(ctx, recent_base(ctx, base))
     loaded.refuse_handed_over(ctx)
     plan = partial(plan_rewrite, where=where)
@@ -316,43 +316,43 @@ def count_erased(
     """(erasure, 1 if no row of it is left, its rows that this file loses), including those hidden by other
     deletes. `task` None: no row of the file is live. `went`: the new positions of its rows, if not all
     groups were processed. The columns that the erasures ask for are read once for all of them."""
-    asked = [(e, e.predicate) for e in loaded.snapshot.erasures if e.predicate is not None]
+    erasing = [(e, e.predicate) for e in loaded.snapshot.erasures if e.predicate is not None]
     if task is None:
         known = Evidence.of_snapshot(loaded.snapshot).trusted(entry)
-        for erasure, predicate in asked:
+        for erasure, predicate in erasing:
             older = (entry.sequence or 0) < erasure.opened_version
             if older and entry.rows and all_match(predicate, known, entry.rows):
                 yield erasure.id, 1, entry.rows
         return
     # A file that is newer than an erasure has rows that were inserted after it.
     marked = {m.erasure for m in task.markers}
-    asked = [(e, p) for e, p in asked if e.id in marked]
-    if not asked:
+    erasing = [(e, p) for e, p in erasing if e.id in marked]
+    if not erasing:
         return
     # Hidden by deletes or not: without the markers.
     rows_of_any = FileTask(
         file=task.file,
         schema=task.schema,
-        predicate=any_of([p for _, p in asked]),
+        predicate=any_of([p for _, p in erasing]),
         by_rows=task.file.is_foreign,
     )
     schema = loaded.snapshot.schema
-    tops = top_columns(schema, {i for _, predicate in asked for i in field_ids(predicate)})
+    tops = top_columns(schema, {i for _, predicate in erasing for i in field_ids(predicate)})
     projection = Projection(schema=schema, columns=tops, position=True)
     columns = columns_of(subschema(schema, tops))
-    counts = dict.fromkeys((e.id for e, _ in asked), 0)
+    counts = dict.fromkeys((e.id for e, _ in erasing), 0)
     stay: set[str] = set()
-    named = [(erasure.id, predicate) for erasure, predicate in asked]
+    conditions = [(erasure.id, predicate) for erasure, predicate in erasing]
     batches = ctx.reader.rows([rows_of_any], projection)
-    for batch in _joined(batches) if len(named) > 1 else batches:
+    for batch in _joined(batches) if len(conditions) > 1 else batches:
         positions = batch.column(len(tops))
-        for name, hit in _hit_by_each(named, batch, columns):
-            gone = len(hit)
+        for name, hit in _hit_by_each(conditions, batch, columns):
+            removed = len(hit)
             if went is not None:
-                left = len(went.moved(BitMap64(positions.take(hit).to_pylist())))
-                gone -= left
-                stay |= {name} if left else set()
-            counts[name] += gone
+                remaining = len(went.moved(BitMap64(positions.take(hit).to_pylist())))
+                removed -= remaining
+                stay |= {name} if remaining else set()
+            counts[name] += removed
     for name, rows in counts.items():
         if rows:
             yield name, int(name not in stay), rows
@@ -378,12 +378,12 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _hit_by_each(
-    asked: Sequence[tuple[str, Predicate]], batch: pa.RecordBatch, columns: Columns
+    conditions: Sequence[tuple[str, Predicate]], batch: pa.RecordBatch, columns: Columns
 ) -> Iterator[tuple[str, pa.Array]]:
     """(name, ordinals of the rows that its condition selects), where there are any. A thousand conditions
     on the value of one column are looked up in it, not evaluated."""
     rows_of: dict[tuple[int, Primitive], dict[object, list[int]]] = {}
-    for name, predicate in asked:
+    for name, predicate in conditions:
         match predicate:
             case Comparison(field_id, "=", literal) if _is_plain(literal.type):
                 column = field_id, literal.type

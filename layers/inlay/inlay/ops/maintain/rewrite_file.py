@@ -42,7 +42,7 @@ from inlay.plan.change import Unit
 from inlay.plan.positions import PositionMap, narrow
 from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.scan import FileTask, marker_predicate
-from inlay.plan.surgery import STRATEGIES, Choice, Cost, Strategy, Touched, choose
+from inlay.plan.surgery import Choice, Cost, Strategy, Touched, choose
 from inlay.storage.base import Location
 
 # Memory that surgery and a whole rewrite need for a row group, measured: up to three times its values.
@@ -311,8 +311,8 @@ def _residue(
     may have lost such rows already, when there was no time for all its groups.)
     """
     task = opened.task
-    asked = [m for m in task.markers if m.erasure is not None]
-    predicates = [p for m in asked if (p := marker_predicate(m, schema)) is not None]
+    erasing = [m for m in task.markers if m.erasure is not None]
+    predicates = [p for m in erasing if (p := marker_predicate(m, schema)) is not None]
     groups = set(range(task.file.row_groups)) - set(emptied)
     if not groups or not predicates or not task.file.is_foreign:
         return frozenset(), frozenset()
@@ -320,15 +320,15 @@ def _residue(
     try:
         residues = find_residue(opened, asked_for, ctx.executor)
         recode = residues.row_groups & groups
-        named = any(r.certain for r in residues.residues)
+        certain = any(r.certain for r in residues.residues)
         # Also where only something beside the rows goes: what has an origin was searched in all columns.
-        if touched or emptied or named or task.file.origin is not None:
+        if touched or emptied or certain or task.file.origin is not None:
             others = groups - recode - set(touched)
             recode |= {group for group, _ in unused_entries(opened, ctx.executor, others)}
     except (UnsupportedFile, UnreadableFile):
         # What cannot be searched is rewritten, as a whole where surgery is not possible.
         return frozenset(groups), texts_of(asked_for)
-    return recode, texts_of(asked_for) if named else frozenset()
+    return recode, texts_of(asked_for) if certain else frozenset()
 
 
 def _plan_surgery(
@@ -338,7 +338,7 @@ def _plan_surgery(
     try:
         footer = opened.decoded()
         copies = opened.source.store.copies_ranges
-        cost = plan_edit(footer, touched=touched, dropped=emptied, erase=True, copies=copies)
+        cost = plan_edit(footer, touched=touched, dropped=emptied, copies=copies)
         return footer, cost
     except (UnsupportedFile, UnreadableFile) as error:
         return None, error.message
@@ -398,7 +398,6 @@ def _by_surgery(
         recode=looked.recode,
         texts=looked.texts,
         executor=ctx.executor,
-        erase=True,
         goes_on=GroupTimer(ctx.clock, deadline).goes_on,
         before_retry=ctx.back_off,
     )
@@ -486,13 +485,6 @@ def dropped(loaded: LoadedTable, entry: DataFile) -> Done:
 
 def _of_file(task: FileTask) -> frozenset[str]:
     return frozenset(m.id for m in task.markers if m.file is not None)
-
-
-def check_strategy(strategy: str) -> None:
-    if strategy not in STRATEGIES:
-        raise InvalidRequest(
-            f"there is no strategy {strategy!r}", next_step=f"Choose one of {', '.join(STRATEGIES)}"
-        )
 
 
 def partition_for_output(

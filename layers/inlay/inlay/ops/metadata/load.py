@@ -384,13 +384,13 @@ def load_as_of(ctx: Context, current: Snapshot, time_us: int) -> Snapshot:
 def load_segments(ctx: Context, state: State, need: NeedSegments) -> State:
     """`state` with the contents of these segments, too, read in parallel, one GET each."""
     types = Types(state.snapshot.schemas)
-    asked: list[tuple[SegmentKind, Segment]] = [
+    segments: list[tuple[SegmentKind, Segment]] = [
         *(("files", s) for s in need.files),
         *(("markers", s) for s in need.markers),
         *(("ledger", s) for s in need.ledger),
     ]
     by_id: dict[str, tuple[SegmentKind, Segment]] = {
-        s.id: ("nodes" if s.level else kind, s) for kind, s in asked
+        s.id: ("nodes" if s.level else kind, s) for kind, s in segments
     }
 
     def load(item: tuple[SegmentKind, Segment]) -> tuple[SegmentKind, str, Sequence[Any]]:
@@ -582,8 +582,8 @@ def _bounds(ctx: Context, snapshot: Snapshot, key: str) -> Iterator[Predicate]:
     from inlay.parquet.read.statistics import locate_columns, recorded_stats, whole_stats
 
     store = ctx.store
-    got = read_tail(store, Location(store.scheme, store.bucket, ctx.key(key)))
-    footer = parse_object_footer(got.body, size=got.size)
+    tail = read_tail(store, Location(store.scheme, store.bucket, ctx.key(key)))
+    footer = parse_object_footer(tail.body, size=tail.size)
     schema = snapshot.schema
     columns = locate_columns(footer.arrow, schema)
     known = recorded_stats(whole_stats(footer.metadata, columns, schema, snapshot.stats_columns))

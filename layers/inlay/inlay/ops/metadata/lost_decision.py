@@ -38,10 +38,10 @@ def context_of(ctx: Context, participant: Participant) -> Context:
 
 def gone_on(ctx: Context, transaction: Transaction) -> Participant | None:
     """A table that has the transaction's version, though there is no decision: at most two GETs each."""
-    for each in transaction.participants:
+    for participant in transaction.participants:
         with suppress(InlayError):  # of one that cannot be read nothing is known
-            if _has_gone_on(context_of(ctx, each), transaction, each):
-                return each if _is_lost(ctx, transaction) else None
+            if _has_gone_on(context_of(ctx, participant), transaction, participant):
+                return participant if _is_lost(ctx, transaction) else None
     return None
 
 
@@ -53,8 +53,8 @@ def _has_gone_on(ctx: Context, transaction: Transaction, participant: Participan
     if now.table_id != participant.table_id or now.version < after:
         return False
     snapshot = now if now.version == after else find_version(ctx, after)
-    made = commit_id(transaction.id, participant.table_id)
-    return snapshot is not None and snapshot.commit.id == made
+    own_commit = commit_id(transaction.id, participant.table_id)
+    return snapshot is not None and snapshot.commit.id == own_commit
 
 
 def _is_lost(ctx: Context, transaction: Transaction) -> bool:

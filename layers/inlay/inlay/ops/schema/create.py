@@ -12,7 +12,6 @@ compaction rewrites them; each is pruned by the spec it was written under.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -125,17 +124,15 @@ def _first_rows(ctx: Context, data: Any) -> pa.Table | pa.RecordBatchReader:
 
 
 def _first_schema(ctx: Context, arrow: pa.Schema) -> Schema:
-    """The first schema of a table with these columns. Raises `InvalidRequest`, `UnsupportedType`."""
-    schema = schema_from_arrow(arrow, schema_id=0)
+    """The first schema of a table with these columns. Raises `InvalidRequest`, `UnsupportedType`, and
+    `SchemaMismatch` for two of one name."""
+    schema = schema_from_arrow(arrow)
     if not schema.fields:
         raise InvalidRequest(
             "a table needs at least one column",
             next_step="Give its schema, as by --schema or --like of `inlay create`",
             table=ctx.uri,
         )
-    twice = [name for name, times in Counter(schema.names).items() if times > 1]
-    if twice:
-        raise InvalidRequest(f"columns named twice: {sorted(twice)}", table=ctx.uri)
     return schema
 
 

@@ -226,14 +226,14 @@ def _mended_pointer(ctx: Context) -> Pointer:
 def _advised(ctx: Context, refused: Iterable[Finding]) -> Iterator[Finding]:
     """The findings with the next step that the bucket allows: which earlier version it keeps of an object
     that is lost or damaged. Whether that is the right one is not for a repair to say."""
-    asked = 0
+    looked_up = 0
     for finding in refused:
-        if finding.key is None or "://" in finding.key or asked == MAX_ADVISED:
+        if finding.key is None or "://" in finding.key or looked_up == MAX_ADVISED:
             yield finding
         elif finding.kind in _OF_ARCHIVES:
             yield replace(finding, next_step=_NO_ARCHIVE)
         elif finding.kind in _OF_OBJECTS:
-            asked += 1
+            looked_up += 1
             kept = _earlier_version(ctx, finding.key)
             yield finding if kept is None else replace(finding, next_step=_bring_back(ctx, kept))
         else:
@@ -394,11 +394,15 @@ def legible_version(raw: bytes) -> int | None:
 
 
 def _rebuild(
-    ctx: Context, there: BrokenPointer | Pointer, source: _WholeState, *, beyond: int | None = None
+    ctx: Context,
+    pointer: BrokenPointer | Pointer,
+    source: _WholeState,
+    *,
+    beyond: int | None = None,
 ) -> None:
     """Makes a commit on `source` the pointer, in place of exactly what was read. With `beyond` its number
     is the next after that, and nothing older can be opened."""
-    if read_pointer(ctx).etag != there.etag:
+    if read_pointer(ctx).etag != pointer.etag:
         # What was found may be of commits made since. An archive left for a swap that loses would stop
         # everybody.
         raise _changed(ctx, ctx.key(keys.POINTER))
@@ -407,7 +411,7 @@ def _rebuild(
 
         if decide(ctx, source.open_for, committed=False) is None:
             raise _changed(ctx, ctx.key(keys.POINTER))  # it was committed: that is what was lost
-    base = with_open_times(source.snapshot, there.date_us)
+    base = with_open_times(source.snapshot, pointer.date_us)
     updates: tuple[Update, ...] = (MoveBoundary(None),)
     if beyond is not None:
         base = replace(base, version=beyond)
@@ -418,13 +422,13 @@ def _rebuild(
     commit_id = ctx.new_id()
     draft = Draft(State(base), change, (), (), commit_id, "").build()
     assert draft is not None  # moving the boundary always makes a draft
-    snapshot = seal(Proposal(draft, ()), date_us=there.date_us, previous_us=base.commit.time_us)
+    snapshot = seal(Proposal(draft, ()), date_us=pointer.date_us, previous_us=base.commit.time_us)
     body = encode_snapshot(snapshot)
     # The archive first: if only the pointer were written, a writer stalled since before the damage could
     # put the lost version of this number beside it. If it has done so by now, this repair fails, and the
     # next one continues from what that writer has saved.
     _put(ctx, archive_key(snapshot.version), body, None)
-    _put(ctx, keys.POINTER, body, there.etag)
+    _put(ctx, keys.POINTER, body, pointer.etag)
 
 
 def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | None:
@@ -546,8 +550,8 @@ def _mend_archives(
             if body is None or not is_it(body):
                 continue
         if not dry_run:
-            there = ctx.get(finding.key)
-            _put(ctx, finding.key, body, None if there is None else there.etag)
+            answer = ctx.get(finding.key)
+            _put(ctx, finding.key, body, None if answer is None else answer.etag)
         yield Mend(
             kind=finding.kind, key=finding.key, what=f"write the archive of version {version}"
         )

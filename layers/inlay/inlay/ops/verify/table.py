@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from inlay.arguments import one_of
 from inlay.errors import (
     CorruptTable,
     ForeignCommit,
@@ -632,10 +633,7 @@ def verify(ctx: Context, *, depth: str = "footers", max_versions: int = MAX_VERS
     and each marker object; "pages" decodes every page and checks every value against the statistics.
     Raises `TableNotFound` where there is no trace of a table, `NewerFormat`, and what the store raises.
     """
-    if depth not in DEPTHS:
-        raise InvalidRequest(
-            f"unknown depth {depth!r}", next_step=f"It is one of {', '.join(DEPTHS)}"
-        )
+    one_of(depth, "depth", DEPTHS)
     if max_versions < 1:
         raise InvalidRequest("max_versions must be 1 or more", table=ctx.uri)
     for _ in range(MAX_WALKS):

@@ -32,6 +32,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from inlay.arguments import one_of
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.expression import Condition, looked_at
 from inlay.format.predicate import Predicate, field_ids
@@ -52,9 +53,9 @@ from inlay.ops.data import reader_of
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.categories import admit_rows
 from inlay.ops.write.keyed_rows import (
+    NULL_KEYS,
     Keys,
     NullKeys,
-    check_nulls,
     equates_nulls,
     given_columns,
     key_names,
@@ -190,7 +191,7 @@ def apply_changes(
 ) -> Applied:
     """Applies change records; `events` are other names of the request, `landed_us` is when records that
     landed did. Raises `InvalidRequest`, `SchemaMismatch`, `ConcurrentChange`."""
-    check_nulls(rules.nulls, "refuse")
+    one_of(rules.nulls, "nulls", (*NULL_KEYS, "refuse"))
     if ctx.branch is not None:
         raise InvalidRequest(
             "a change stream cannot be applied to a branch: what it deletes is remembered for the table",
@@ -242,7 +243,7 @@ def _where(
     if text is None:
         none = pa.chunked_array([pa.repeat(pa.scalar(False), records.num_rows)])
         return none, frozenset()
-    schema = schema_from_arrow(records.schema, schema_id=0)
+    schema = schema_from_arrow(records.schema)
     condition = condition_of(text, schema, ctx.clock.now_us)
     truths = [_truth(condition, batch, schema) for batch in records.to_batches()]
     gone = pa.chunked_array(truths, type=pa.bool_())

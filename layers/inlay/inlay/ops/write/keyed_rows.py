@@ -37,6 +37,7 @@ from inlay.plan.scan import plan_scan
 LISTED_KEYS = 1000
 # Whether a NULL in a key equals another one, and so a key of it is replaced.
 NullKeys = Literal["distinct", "equal"]
+NULL_KEYS: tuple[NullKeys, ...] = get_args(NullKeys)
 
 # Keys with a NULL of one write: they are conditions, which the pointer holds until it rolls.
 MAX_LISTED_KEYS = 400
@@ -50,14 +51,6 @@ def equates_nulls(nulls: NullKeys) -> bool:
             return False
         case "equal":
             return True
-
-
-def check_nulls(nulls: object, *others: str) -> None:
-    choices = (*get_args(NullKeys), *others)
-    if nulls not in choices:
-        raise InvalidRequest(
-            f"nulls cannot be {str(nulls)[:50]!r}", next_step=f"It is one of {', '.join(choices)}"
-        )
 
 
 def key_names(

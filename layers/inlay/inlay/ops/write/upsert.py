@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from inlay.arguments import one_of
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.schema import Field, Schema
 from inlay.ops.commit.driver import (
@@ -38,9 +39,9 @@ from inlay.ops.data import reader_of
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.categories import admit_orders
 from inlay.ops.write.keyed_rows import (
+    NULL_KEYS,
     Keys,
     NullKeys,
-    check_nulls,
     equates_nulls,
     given_columns,
     key_names,
@@ -79,8 +80,13 @@ def upsert(
     `nulls`: whether a NULL in a key equals another one.
     Raises `SchemaMismatch`, `InvalidRequest`.
     """
-    check_nulls(nulls)
-    _check_options(on_duplicate, order)
+    one_of(nulls, "nulls", NULL_KEYS)
+    one_of(on_duplicate, "on_duplicate", ON_DUPLICATE)
+    if order is not None and on_duplicate != "last":
+        raise InvalidRequest(
+            "order needs on_duplicate: it decides which of several rows of a key is the last",
+            next_step='Give on_duplicate="last" with it',
+        )
     loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
@@ -160,19 +166,6 @@ def _renamed(
     by_name = dict(zip(given.names, now, strict=True))
     renamed = rows.rename_columns([by_name[name] for name in rows.column_names])
     return renamed, tuple(by_name[name] for name in names)
-
-
-def _check_options(on_duplicate: str, order: str | None) -> None:
-    if on_duplicate not in ON_DUPLICATE:
-        raise InvalidRequest(
-            f"on_duplicate cannot be {str(on_duplicate)[:50]!r}",
-            next_step=f"It is one of {', '.join(ON_DUPLICATE)}",
-        )
-    if order is not None and on_duplicate != "last":
-        raise InvalidRequest(
-            "order needs on_duplicate: it decides which of several rows of a key is the last",
-            next_step='Give on_duplicate="last" with it',
-        )
 
 
 def _one_of_each_key(

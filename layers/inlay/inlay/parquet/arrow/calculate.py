@@ -127,8 +127,8 @@ def calculate(node: Expression, batch: pa.RecordBatch, columns: Columns) -> pa.A
 
 
 def _called(node: Apply) -> str:
-    named = {"cast": f"CAST to {node.type}", "later": "adding an interval"}
-    return named.get(node.function, node.function.upper())
+    shown = {"cast": f"CAST to {node.type}", "later": "adding an interval"}
+    return shown.get(node.function, node.function.upper())
 
 
 def _of_column(field_id: int, kind: Type, batch: pa.RecordBatch, columns: Columns) -> pa.Array:
@@ -683,8 +683,8 @@ def _element(node: Apply, values: list[pa.Array]) -> pa.Array:
     offsets = value.offsets.cast(pa.int64())
     start = offsets.slice(0, len(value))
     place = pc.add(start, at - 1) if at > 0 else pc.add(pc.add(start, lengths), at)
-    there = pc.and_(pc.greater_equal(lengths, abs(at)), at != 0)
-    return value.values.take(pc.if_else(there, place, to_scalar(None, pa.int64())))
+    within = pc.and_(pc.greater_equal(lengths, abs(at)), at != 0)
+    return value.values.take(pc.if_else(within, place, to_scalar(None, pa.int64())))
 
 
 def _lookup(node: Apply, values: list[pa.Array]) -> pa.Array:
@@ -728,10 +728,10 @@ _YES, _NO = ("true", "t", "1"), ("false", "f", "0")
 
 def _cast(node: Apply, values: list[pa.Array]) -> pa.Array:
     [value], to = values, node.type
-    given = node.arguments[0].type
-    assert isinstance(to, Primitive) and isinstance(given, Primitive)
+    source = node.arguments[0].type
+    assert isinstance(to, Primitive) and isinstance(source, Primitive)
     target = arrow_primitive(to)
-    if given.name == "string":
+    if source.name == "string":
         return _from_text(value, to)
     if to.is_float:
         doubles = _doubles(value.cast(pa.int8()) if pa.types.is_boolean(value.type) else value)
@@ -741,10 +741,10 @@ def _cast(node: Apply, values: list[pa.Array]) -> pa.Array:
     if to.name == "decimal":
         return _to_decimal(value, target)
     if to.name == "bool":
-        return pc.not_equal(value, to_scalar(0, value.type)) if given.is_integer else value
+        return pc.not_equal(value, to_scalar(0, value.type)) if source.is_integer else value
     if to.name == "string":
-        return _to_text(value, given)
-    if to.name == "time" and given.name != "time":
+        return _to_text(value, source)
+    if to.name == "time" and source.name != "time":
         naive = _naive(value)
         of_day = pc.multiply(_time_of_day(naive), NANOS_PER_UNIT[naive.type.unit])
         nanos = of_day.cast(pa.time64("ns"))
@@ -804,16 +804,16 @@ def to_float(doubles: pa.Array) -> pa.Array:
     return floats
 
 
-def _to_text(value: pa.Array, given: Primitive) -> pa.Array:
-    if given.name == "bool":
+def _to_text(value: pa.Array, source: Primitive) -> pa.Array:
+    if source.name == "bool":
         return pc.if_else(value, "true", "false")
-    if not given.is_temporal:
+    if not source.is_temporal:
         return value.cast(pa.string())
-    naive = _naive(value) if given.name == "time" else _of_four_digits(value)
+    naive = _naive(value) if source.name == "time" else _of_four_digits(value)
     texts = naive.cast(pa.string())
     texts = pc.replace_substring_regex(texts, r"(\.[0-9]*?)0+$", r"\1")
     texts = pc.replace_substring_regex(texts, r"\.$", "")
-    zone = "+00" if given.name == "timestamptz" else ""
+    zone = "+00" if source.name == "timestamptz" else ""
     return pc.binary_join_element_wise(texts, zone, "") if zone else texts
 
 

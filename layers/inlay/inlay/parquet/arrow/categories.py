@@ -55,13 +55,13 @@ def given_orders(
             if node.id not in ordered:
                 continue
             assert isinstance(node.type, Primitive)
-            there = orders.setdefault(node.id, Given(node.type))
+            given = orders.setdefault(node.id, Given(node.type))
             entries = entries_of(array.dictionary.slice(0, MAX_ENTRIES), node.type)
-            there.orders.setdefault(entries)
+            given.orders.setdefault(entries)
             rows = pc.unique(array.indices.drop_null()).slice(0, MAX_ENTRIES)
             # One by one: Arrow cannot take from views.
             used = (to_physical(array.dictionary[row], node.type) for row in rows.to_pylist())
-            there.used.update(encode_value(node.type, v) for v in used if v is not None)
+            given.used.update(encode_value(node.type, v) for v in used if v is not None)
     return orders
 
 
@@ -89,10 +89,10 @@ def unused(
             zip(batch.schema.names, batch.columns, strict=True), schema.fields
         ):
             if node.id in arrays:
-                there = pc.is_in(arrays[node.id], value_set=pc.unique(array).drop_null())
+                present = pc.is_in(arrays[node.id], value_set=pc.unique(array).drop_null())
                 never_used[node.id] -= {
                     entry
-                    for entry, is_there in zip(orders[node.id], there.to_pylist(), strict=True)
+                    for entry, is_there in zip(orders[node.id], present.to_pylist(), strict=True)
                     if is_there
                 }
         if not any(never_used.values()):
@@ -101,10 +101,10 @@ def unused(
 
 
 def _nodes(
-    named: Iterable[tuple[str, pa.Array]], fields: Iterable[Field]
+    columns: Iterable[tuple[str, pa.Array]], fields: Iterable[Field]
 ) -> Iterator[tuple[Field, pa.Array]]:
     by_name = {node.name: node for node in fields}
-    for name, array in named:
+    for name, array in columns:
         if name in by_name:
             yield from _node(by_name[name], array)
 

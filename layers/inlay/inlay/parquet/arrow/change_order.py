@@ -61,12 +61,12 @@ def check_known(rows: pa.Table, operations: Operations, *, table: str | None = N
     of the one that the table has."""
     if operations.left_out is None:
         return
-    found = {
+    unknown = {
         name: pc.sum(pc.equal(column, operations.left_out)).as_py() or 0
         for name, column in zip(rows.column_names, rows.columns, strict=True)
         if _is_text(column.type)
     }
-    operations.refuse_left_out(found, table=table)
+    operations.refuse_left_out(unknown, table=table)
 
 
 def unpacked(records: pa.Table, operations: Operations, columns: Iterable[str]) -> pa.Table:

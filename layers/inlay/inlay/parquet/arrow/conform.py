@@ -242,21 +242,21 @@ def conformed(
             raise
 
 
-def held(given: pa.RecordBatchReader) -> pa.Table:
+def held(reader: pa.RecordBatchReader) -> pa.Table:
     """A caller's rows, all of them, in chunks that Arrow can decode, filter, take and compare: cut
     (`parquet.arrow.pieces`), and with large layouts in place of views, which have none of these. Raises
     SchemaMismatch for data that breaks Arrow's own rules, and for runs, which have none either."""
-    for column in given.schema:
+    for column in reader.schema:
         _check_no_runs(column, ())
     cut: list[pa.RecordBatch] = []
-    for batch in given:
+    for batch in reader:
         try:
             cut += pieces(batch)
         except (pa.ArrowInvalid, pa.ArrowIndexError):
             _check_whole(batch)
             raise
-    table = pa.Table.from_batches(cut, given.schema)
-    for at, column in enumerate(given.schema):
+    table = pa.Table.from_batches(cut, reader.schema)
+    for at, column in enumerate(reader.schema):
         kind = without_view(column.type)
         if not kind.equals(column.type):
             for batch in cut:
@@ -499,12 +499,12 @@ def _conform_nested(
             # A child under a null parent may be anything: flatten makes it null.
             children = dict(zip(names, array.flatten(), strict=True))
             optional = tuple(replace(f, nullable=True) for f in target)
-            made = _conform_fields(children, recorded, optional, len(array), path, by_value)
+            converted = _conform_fields(children, recorded, optional, len(array), path, by_value)
             for at, field in enumerate(target):
                 if not field.nullable:
-                    made[at] = _fill_under(array, made[at])
-                    _require(made[at], field, (*path, field.name))
-            return pa.StructArray.from_arrays(made, fields=list(arrow), mask=array.is_null())
+                    converted[at] = _fill_under(array, converted[at])
+                    _require(converted[at], field, (*path, field.name))
+            return pa.StructArray.from_arrays(converted, fields=list(arrow), mask=array.is_null())
         case ListOf(was_element), ListOf(element) if is_list(array.type):
             sides = [(was_element, element)]
         case MapOf(was_key, was_value), MapOf(key, value) if pa.types.is_map(array.type):

@@ -44,36 +44,36 @@ def in_iso(texts: pa.Array, form: DateFormat) -> tuple[pa.Array, pa.Array | None
         month = pc.add(pc.index_in(_short(part["b"]), value_set=_SHORT_MONTHS), 1)
         part["m"] = month.cast(pa.string())
     day = _joined("-", part["Y"], _two(part["m"]), _two(part["d"]))
-    named = None
+    weekday = None
     if "a" in part:
-        named = pc.index_in(_short(part["a"]), value_set=_SHORT_DAYS).cast(pa.int64())
+        weekday = pc.index_in(_short(part["a"]), value_set=_SHORT_DAYS).cast(pa.int64())
     if "I" in part:  # an hour of 0, or past 12, becomes one that ISO has not
         hour = pc.index_in(_two(part["I"]), value_set=_HOURS)
         hour = pc.if_else(pc.is_null(hour), 99, hour)
         after = pc.equal(pc.utf8_lower(part["p"]), "pm")
         part["H"] = pc.add(hour, pc.if_else(after, 12, 0)).cast(pa.string())
     if "H" not in part:
-        return day, named
+        return day, weekday
     clock = [_two(part[name]) if name in part else pa.scalar("00") for name in "HMS"]
     moment = _joined(" ", day, _joined(":", *clock))
     if "f" in part:
         moment = _joined(".", moment, part["f"])
-    return (_joined("", moment, part["z"]) if "z" in part else moment), named
+    return (_joined("", moment, part["z"]) if "z" in part else moment), weekday
 
 
-def on_another_day(iso: pa.Array, named: pa.Array) -> pa.Array:
+def on_another_day(iso: pa.Array, weekday: pa.Array) -> pa.Array:
     """Which of these dates, all of which exist, are not on the day of the week that is named."""
     days = pc.utf8_slice_codeunits(iso, 0, 10).cast(pa.date32())
-    return pc.not_equal(named, pc.day_of_week(days))
+    return pc.not_equal(weekday, pc.day_of_week(days))
 
 
 def existing(texts: pa.Array, form: DateFormat) -> pa.Array:
     """As ISO writes them, NULL where they are not in the format, name what does not exist, have more than
     six digits of a second, or another day of the week than they say."""
-    iso, named = in_iso(texts, form)
+    iso, weekday = in_iso(texts, form)
     iso = pc.if_else(pc.match_substring_regex(iso, _EXISTING), iso, pa.scalar(None, pa.string()))
-    if named is not None:
-        iso = pc.if_else(on_another_day(iso, named), pa.scalar(None, pa.string()), iso)
+    if weekday is not None:
+        iso = pc.if_else(on_another_day(iso, weekday), pa.scalar(None, pa.string()), iso)
     # Zeros beyond six digits.
     return pc.replace_substring_regex(iso, r"(\.[0-9]{6})0+", r"\1")
 

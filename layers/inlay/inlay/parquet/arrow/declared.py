@@ -285,12 +285,12 @@ class Declared:
 
     def field_of(self, field: Field, name: str | None = None) -> pa.Field:
         """The Arrow field that a field was declared as."""
-        made = self._plain(field)
+        arrow = self._plain(field)
         metadata = {COMMENT: field.doc.encode()} if field.doc else {}
         for step in reversed(self.texts.get(field.id, "").split()):
-            made, more = _applied(step, made, field.type)
+            arrow, more = _applied(step, arrow, field.type)
             metadata.update(more)
-        return pa.field(name or field.name, made, field.nullable, metadata or None)
+        return pa.field(name or field.name, arrow, field.nullable, metadata or None)
 
     def _plain(self, field: Field) -> pa.DataType:
         match field.type:
@@ -341,14 +341,14 @@ class Declared:
         """Raises `SchemaMismatch` for data of another extension type than its column's. It would be stored
         all the same, and be read as something else: days as months, one projection as another."""
         for path, column, field, _ in paired(data, self.schema.fields):
-            given = _meant(column)
-            if given is None:
+            meant = _meant(column)
+            if meant is None:
                 continue
             steps = self.texts.get(field.id, "").split()
-            declared = next((step for step in steps if step.startswith("extension:")), given)
-            if _says(declared) != _says(given):
+            declared = next((step for step in steps if step.startswith("extension:")), meant)
+            if _says(declared) != _says(meant):
                 raise SchemaMismatch(
-                    f"column {path[0]!r} has {_named(given)} in the data and {_named(declared)} in the "
+                    f"column {path[0]!r} has {_named(meant)} in the data and {_named(declared)} in the "
                     "table, which mean different things",
                     next_step="Convert the values; where both mean the same, cast the column of the data "
                     "to its storage type",
@@ -403,47 +403,47 @@ class Declared:
                 )
 
 
-def _applied(step: str, made: pa.DataType, kind: Any) -> tuple[pa.DataType, dict[bytes, bytes]]:
+def _applied(step: str, arrow: pa.DataType, kind: Any) -> tuple[pa.DataType, dict[bytes, bytes]]:
     """`made` with the step applied, and metadata of its field; unchanged if the step does not fit."""
     name, _, rest = step.partition(":")
     try:
         if name == "extension":
-            return _extended(rest, made)
-        return _laid_out(name, rest, made, kind) or made, {}
+            return _extended(rest, arrow)
+        return _laid_out(name, rest, arrow, kind) or arrow, {}
     except (pa.ArrowException, ValueError, KeyError, AttributeError, TypeError):
-        return made, {}
+        return arrow, {}
 
 
-def _extended(rest: str, made: pa.DataType) -> tuple[pa.DataType, dict[bytes, bytes]]:
+def _extended(rest: str, arrow: pa.DataType) -> tuple[pa.DataType, dict[bytes, bytes]]:
     name, _, meta = rest.rpartition(":")
     metadata = {EXTENSION_NAME: name.encode(), EXTENSION_META: b64decode(meta)}
     # Arrow uses the type that is registered under this name, if there is one.
-    written = pa.schema([pa.field("x", made, metadata=metadata)]).serialize()
+    written = pa.schema([pa.field("x", arrow, metadata=metadata)]).serialize()
     field = pa.ipc.read_schema(written).field(0)
     return field.type, {} if isinstance(field.type, pa.BaseExtensionType) else metadata
 
 
-def _laid_out(name: str, rest: str, made: pa.DataType, kind: Any) -> pa.DataType | None:
+def _laid_out(name: str, rest: str, arrow: pa.DataType, kind: Any) -> pa.DataType | None:
     primitive = kind.name if isinstance(kind, Primitive) else type(kind).__name__
     match name, primitive:
         case "dictionary", _:
             index, _, ordered = rest.partition(":")
-            return pa.dictionary(pa.type_for_alias(index), made, ordered=bool(ordered))
+            return pa.dictionary(pa.type_for_alias(index), arrow, ordered=bool(ordered))
         case "zone", "timestamptz":
-            return pa.timestamp(made.unit, tz=rest)
-        case "seconds", "time" if made != pa.time32("ms"):
+            return pa.timestamp(arrow.unit, tz=rest)
+        case "seconds", "time" if arrow != pa.time32("ms"):
             return None
         case step if step in _LAID_OUT:
             return _LAID_OUT[step]
         case _, "decimal":
             most, width = _DECIMALS[name]
-            return width(made.precision, made.scale) if made.precision <= most else None
+            return width(arrow.precision, arrow.scale) if arrow.precision <= most else None
         case "fixed", "ListOf":
-            return pa.list_(made.value_field, int(rest))
+            return pa.list_(arrow.value_field, int(rest))
         case _, "ListOf":
-            return _LISTS[name](made.value_field)
+            return _LISTS[name](arrow.value_field)
         case "sorted", "MapOf":
-            return pa.map_(made.key_field, made.item_field, keys_sorted=True)
+            return pa.map_(arrow.key_field, arrow.item_field, keys_sorted=True)
         case _:  # a form that is not of this type: it is not declared
             return None
 

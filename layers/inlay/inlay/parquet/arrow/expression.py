@@ -91,11 +91,13 @@ class ExpressionFilter:
         arrow = schema_to_arrow(self.schema, with_ids=False)
         dataset = ds.FileSystemDataset(fragments, arrow, form, nowhere)
         try:
-            left = {fragment.path for fragment in dataset.get_fragments(filter=self.expression)}
+            remaining = {
+                fragment.path for fragment in dataset.get_fragments(filter=self.expression)
+            }
         except pa.ArrowException:
             # A bound that the type of the expression's own values does not hold.
             return [True] * len(parts)
-        return [str(n) in left for n in range(len(parts))]
+        return [str(n) in remaining for n in range(len(parts))]
 
     @cached_property
     def _may_hold_nan(self) -> bool:

@@ -45,9 +45,9 @@ def difference_in_order(
             left.drop(count)
             right.drop(count)
             continue
-        gone, at, met = _passed_over(ours, theirs)
-        if gone:
-            yield -1, left.held.take(pa.array(gone, _CODE))
+        removed, at, met = _passed_over(ours, theirs)
+        if removed:
+            yield -1, left.held.take(pa.array(removed, _CODE))
         left.drop(at)
         right.drop(met)
     while left.fill():
@@ -60,15 +60,15 @@ def _passed_over(rows: pa.Table, kept: pa.Table) -> tuple[list[int], int, int]:
     """Which of `rows` are not among `kept`, up to the end of either, and how far that is in each."""
     codes = row_codes(pa.concat_tables([rows, kept])).to_pylist()
     ours, theirs = codes[: rows.num_rows], codes[rows.num_rows :]
-    gone: list[int] = []
+    removed: list[int] = []
     at = met = 0
     while at < len(ours) and met < len(theirs):
         if ours[at] == theirs[met]:
             met += 1
         else:
-            gone.append(at)
+            removed.append(at)
         at += 1
-    return gone, at, met
+    return removed, at, met
 
 
 def _same_bits(left: pa.Table, right: pa.Table) -> bool:
@@ -167,8 +167,8 @@ def _repeated(rows: pa.Table, counts: pa.Int64Array) -> pa.Table:
 
 
 def _taken(rows: pa.Table, places: pa.Int64Array) -> pa.Table:
-    taken = take_rows(rows, places, at_a_time=max(1, len(places)))
-    return pa.Table.from_batches(taken, schema=rows.schema)
+    batches = take_rows(rows, places, at_a_time=max(1, len(places)))
+    return pa.Table.from_batches(batches, schema=rows.schema)
 
 
 # -- rows as integers -----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from array import array as packed
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime, time
 from decimal import Decimal
+from itertools import count
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
@@ -249,14 +250,13 @@ def schema_to_arrow(schema: Schema, with_ids: bool = True) -> pa.Schema:
 # -- from Arrow -----------------------------------------------------------------------------------
 
 
-def schema_from_arrow(arrow: pa.Schema, *, schema_id: int = 0, first_id: int = 1) -> Schema:
-    """A new schema with new ids from `first_id`, depth first.
+def schema_from_arrow(arrow: pa.Schema) -> Schema:
+    """A new schema, of id 0, with new field ids from 1, depth first.
 
     Ids in the Arrow metadata are ignored: they are the file writer's. Raises UnsupportedType by column
     name, SchemaMismatch for duplicate names.
     """
-    ids = iter(range(first_id, 1 << 31))
-    return Schema(schema_id, _fields_from_arrow(list(arrow), (), ids))
+    return Schema(0, _fields_from_arrow(list(arrow), (), count(1)))
 
 
 def _fields_from_arrow(
@@ -384,10 +384,10 @@ def nested_as(
     if pa.types.is_list(target):
         return pa.ListArray.from_arrays(narrow, values, target, mask=mask)
     wide = pa.types.is_large_list_view(target)
-    made = pa.LargeListViewArray if wide else pa.ListViewArray
+    view_type = pa.LargeListViewArray if wide else pa.ListViewArray
     starts = (offsets if wide else narrow).slice(0, len(array))
     sizes = pc.list_value_length(array).fill_null(0).cast(starts.type)
-    return made.from_arrays(starts, sizes, values, target, mask=array.is_null())
+    return view_type.from_arrays(starts, sizes, values, target, mask=array.is_null())
 
 
 def pairs_of(array: pa.MapArray) -> pa.ListArray:

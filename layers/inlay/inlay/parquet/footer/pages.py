@@ -229,10 +229,9 @@ class Place:
 Piece = ByteRange | Place
 
 
-def keep_pieces(
-    layout: Layout, fate: Callable[[int], GroupFate], *, erase: bool
-) -> Iterator[Piece]:
-    """The new file's bytes up to its index, in order: ranges of the old file, and edited groups.
+def keep_pieces(layout: Layout, fate: Callable[[int], GroupFate]) -> Iterator[Piece]:
+    """The new file's bytes up to its index, in order: ranges of the old file, and edited groups; without
+    the gaps between groups, and beside what goes.
 
     An edited group takes the place of its first column chunk. Column and offset indexes are left out,
     because they are written again after all this. `fate` is called for a group at its first region, so
@@ -263,7 +262,7 @@ def keep_pieces(
         if until != gap_end:
             within_a_group = region is not None and previous == region.group
             beside_what_goes = previous_goes or goes
-            if beside_what_goes or (erase and not within_a_group):
+            if beside_what_goes or not within_a_group:
                 if start < until:
                     yield ByteRange(start, until)
                 start = gap_end

@@ -110,7 +110,6 @@ def entry_of(
     size: int,
     schema: Schema,
     stats_columns: Sequence[int],
-    event: str | None = None,
     extra_columns: bool = False,
     without_nulls: Collection[int] = (),
 ) -> tuple[DataFile, frozenset[int]]:
@@ -142,7 +141,7 @@ def entry_of(
 
     unproven = check_fits(described.arrow, schema, evidence=evidence, extra_columns=extra_columns)
     stats = recorded_stats({i: whole[i] for i in stats_columns if i in whole})
-    return replace(entry, stats=stats, event=event), unproven
+    return replace(entry, stats=stats), unproven
 
 
 def partition_in(described: Described, schema: Schema, spec: PartitionSpec) -> Partition | None:

@@ -237,16 +237,16 @@ def free_texts(pairs: Iterable[Struct | bytes]) -> Iterator[tuple[str, list[byte
     a schema the metadata of its fields, of pandas' description everything but the names of columns."""
     for pair in map(unpack, pairs):
         key, raw = pair.get(KeyValue.KEY, b""), pair.get(KeyValue.VALUE, b"")
-        said = [raw]
+        texts = [raw]
         with suppress(*_UNREADABLE):
             schema = _schema_in(raw) if key in SCHEMAS else None
             if isinstance(schema, pa.Schema):
-                said = [text for field in schema for pair in _metadata_of(field) for text in pair]
+                texts = [text for field in schema for pair in _metadata_of(field) for text in pair]
             elif key in SCHEMAS:
-                said = [_dumped(node) for node in _members("metadata", schema) if node]
+                texts = [_dumped(node) for node in _members("metadata", schema) if node]
             elif key == PANDAS:
-                said = [_dumped(node) for node in _without_names(json.loads(raw))]
-        yield key.decode("utf-8", "replace"), [key, *said]
+                texts = [_dumped(node) for node in _without_names(json.loads(raw))]
+        yield key.decode("utf-8", "replace"), [key, *texts]
 
 
 def _metadata_of(field: pa.Field) -> Iterator[tuple[bytes, bytes]]:

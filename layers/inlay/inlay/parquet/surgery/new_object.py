@@ -79,19 +79,16 @@ ONE_PUT_BYTES = 8 * MIB
 _Piece = ByteRange | memoryview
 
 
-def description(source: Source, *, erase: bool) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """The old object's metadata and headers, if it is still the one that was planned for; when erasing
-    only what says how the store is to keep it, since the rest may name rows."""
+def description(source: Source) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """No metadata, and those headers of the old object, if it is still the one that was planned for, that
+    say how the store is to keep it: the others and its metadata may name rows."""
     with source.asking():
         head = source.store.head(source.key, **version_of(source.location))
     if isinstance(head, Missing):
         raise source.gone()
     if head.info.etag != source.etag:
         raise source.changed()
-    headers = head.info.headers
-    if erase:
-        return {}, {name: value for name, value in headers.items() if name in KEEPING_HEADERS}
-    return head.info.metadata, headers
+    return {}, {name: v for name, v in head.info.headers.items() if name in KEEPING_HEADERS}
 
 
 @dataclass(slots=True)
@@ -264,7 +261,6 @@ class GroupEditor:
     keep: KeepRows
     wanted: set[int]
     dropped: set[int]
-    erase: bool
     goes_on: Callable[[], bool]
     recode: frozenset[int] = frozenset()
     kept: dict[int, BitMap] = field(default_factory=dict)
@@ -296,7 +292,7 @@ class GroupEditor:
             if not stays:
                 fate = GroupFate.DROPPED
             elif stays < group.num_rows or ordinal in self.recode:
-                new = edit_group(self.footer, group, body, moved, mask, profiles, erase=self.erase)
+                new = edit_group(self.footer, group, body, moved, mask, profiles)
                 if new.rows != stays:
                     raise AssertionError(f"{new.rows} rows written where {stays} stay")
                 self.kept[ordinal], self.edited[ordinal] = positions_of(mask), new
@@ -376,14 +372,14 @@ def write_index(
     """Appends bloom filters of edited groups and all column and offset indexes; returns the footer entries
     of the groups that are left, with all offsets in their new places."""
     footer = judge.footer
-    left = [g for g in footer.row_groups if judge.fate(g.ordinal) is not GroupFate.DROPPED]
+    remaining = [g for g in footer.row_groups if judge.fate(g.ordinal) is not GroupFate.DROPPED]
     column_indexes, offset_pages = _load_indexes(
         judge.old, judge.layout, footer.num_row_groups, judge.fate
     )
     groups: list[Struct] = []
     indexed: list[tuple[Struct, bytes | None, bytes | None]] = []  # column and offset index of each
     tail = bytearray()
-    for ordinal, group in enumerate(left):
+    for ordinal, group in enumerate(remaining):
         trees: list[Struct] = []
         if group.ordinal in places:
             at = places[group.ordinal]
@@ -547,15 +543,13 @@ def new_tree(
     judge: GroupEditor,
     rows: int,
     texts: frozenset[str],
-    *,
-    erase: bool,
 ) -> Struct:
     tree = {**known_of_file(footer.tree), File.ROWS: rows, File.GROUPS: Items(STRUCT, groups)}
-    if erase and File.KEY_VALUES in tree:
+    if File.KEY_VALUES in tree:
         plain = pandas_types(footer) if judge.edited else NOTHING_PLAIN
         pairs = erased_pairs(tree[File.KEY_VALUES], texts, plain)
         tree[File.KEY_VALUES] = Items(STRUCT, pairs)
-    if erase and names_any(tree.get(File.CREATED_BY, b""), texts):
+    if names_any(tree.get(File.CREATED_BY, b""), texts):
         del tree[File.CREATED_BY]
     return tree
 

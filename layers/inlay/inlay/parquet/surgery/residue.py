@@ -151,14 +151,14 @@ def find_residue(
         and (condition := condition_on(predicate, field_id)) is not None
     ]
     texts = texts_of(predicate)
-    named = asked_of_text(predicate, _ELSEWHERE) if opened.task.file.is_foreign else None
-    if named is not None:
-        asked = {column.leaf.index for column in columns}
+    elsewhere = asked_of_text(predicate, _ELSEWHERE) if opened.task.file.is_foreign else None
+    if elsewhere is not None:
+        leaves = {column.leaf.index for column in columns}
         columns += [
             # The dictionary is enough: the filter has the same values, and answers only "maybe".
-            _Column(footer, leaf, _ELSEWHERE, named, filters=False)
+            _Column(footer, leaf, _ELSEWHERE, elsewhere, filters=False)
             for leaf in footer.leaves
-            if leaf.index not in asked and is_text(footer.schema[leaf.element])
+            if leaf.index not in leaves and is_text(footer.schema[leaf.element])
         ]
     mentions = Mentions.of(predicate)
     gaps = list(find_gaps(footer, read_layout(footer))) if texts or mentions else []
@@ -241,8 +241,8 @@ def _pairs_of(footer: Footer) -> Iterator[Struct]:
 
 
 def _perhaps(footer: Footer, gaps: Sequence[Gap], mentions: Mentions) -> Iterator[tuple[str, str]]:
-    for name, said in free_texts(_pairs_of(footer)):
-        if any(map(mentions.may_select, said)):
+    for name, own_texts in free_texts(_pairs_of(footer)):
+        if any(map(mentions.may_select, own_texts)):
             yield "key-value", name
     if mentions.may_select(footer.tree.get(File.CREATED_BY, b"")):
         yield "key-value", "created_by"
@@ -370,8 +370,8 @@ class _Column:
     hashes: Mapping[bytes, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        named = equal_values(self.condition) or ()
-        self.plain = tuple(raw for kind, value in named for raw in self._stored(kind, value))
+        values = equal_values(self.condition) or ()
+        self.plain = tuple(raw for kind, value in values for raw in self._stored(kind, value))
         offsets = (group.column(self.leaf.index).bloom_offset for group in self.footer.row_groups)
         if self.filters and any(offsets):
             self.hashes = {raw: xxh64(raw) for raw in self.plain}
@@ -497,12 +497,12 @@ class _Column:
                 if where in known:
                     continue
                 if values is not None:
-                    left = not pc.all(pc.is_in(normalised(values), value_set=used)).as_py()
+                    is_residue = not pc.all(pc.is_in(normalised(values), value_set=used)).as_py()
                 elif where == "bloom":
-                    left = any(self._lacks(rows, raw) for raw in raws)
+                    is_residue = any(self._lacks(rows, raw) for raw in raws)
                 else:
-                    left = any(not _cuts_some(rows, raw) for raw in raws)
-                if left:
+                    is_residue = any(not _cuts_some(rows, raw) for raw in raws)
+                if is_residue:
                     known.add(where)
                     yield Residue(ordinal, self.name, where, certain=where != "bloom")
 

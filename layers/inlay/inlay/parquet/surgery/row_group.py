@@ -260,8 +260,6 @@ def edit_group(
     moved: Sequence[int],
     keep: pa.BooleanArray | pa.ChunkedArray,
     profiles: Sequence[PageProfile],
-    *,
-    erase: bool,
 ) -> NewGroup:
     """`group` with only the rows where `keep` is true, of which there must be one at least.
 
@@ -290,9 +288,7 @@ def edit_group(
         raise UnsupportedFile("pyarrow would write empty pages", next_step=RECODE)
     columns = new.columns
     begin, end = min(c.start for c in columns), max(c.end for c in columns)
-    chunks = [
-        _graft(was, now, mini, begin, erase=erase) for was, now in zip(old, columns, strict=True)
-    ]
+    chunks = [_graft(was, now, mini, begin) for was, now in zip(old, columns, strict=True)]
     return NewGroup(table.num_rows, mini[begin:end], tuple(chunks))
 
 
@@ -446,11 +442,9 @@ def _must_match(leaves: Sequence[Leaf], written: Footer) -> None:
             )
 
 
-def _graft(
-    was: ColumnChunk, now: ColumnChunk, mini: memoryview, base: int, *, erase: bool
-) -> NewChunk:
-    """The footer entry of a new chunk: only what the format defines, because an unknown field may have been
-    computed from removed rows."""
+def _graft(was: ColumnChunk, now: ColumnChunk, mini: memoryview, base: int) -> NewChunk:
+    """The footer entry of a new chunk: only what the format defines and no key-values, because others may
+    have been computed from removed rows."""
     meta: Struct = {
         Meta.TYPE: was.meta[Meta.TYPE],
         Meta.ENCODINGS: now.meta[Meta.ENCODINGS],
@@ -458,8 +452,6 @@ def _graft(
     }
     for key in (Meta.CODEC, Meta.VALUES, Meta.UNCOMPRESSED, Meta.COMPRESSED):
         meta[key] = now.meta[key]
-    if Meta.KEY_VALUES in was.meta and not erase:
-        meta[Meta.KEY_VALUES] = was.meta[Meta.KEY_VALUES]
     meta[Meta.DATA_PAGE] = now.meta[Meta.DATA_PAGE] - base
     if now.start < now.meta[Meta.DATA_PAGE]:
         meta[Meta.DICTIONARY_PAGE] = now.start - base

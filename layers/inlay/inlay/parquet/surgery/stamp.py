@@ -73,7 +73,7 @@ def stamped(
     same = _SameIds(views, retired)
     whole = all(_is_consistent(pair, schema.fields, same) for pair in pairs)
     bounds = frozenset(doubtful(footer)) if foreign else frozenset()
-    if whole and not bounds and all(now[at] == wanted for at, wanted in walk.ids.items()):
+    if whole and not bounds and all(now[at] == field_id for at, field_id in walk.ids.items()):
         return footer
     new = Items(elements.element, kind=elements.kind)
     for at, element in enumerate(elements):
@@ -109,7 +109,7 @@ class _SameIds:
 
     def of_all(self, stored: Sequence[pa.Field], fields: tuple[Field, ...]) -> bool:
         by_name = {field.name: field for field in fields}
-        return all(self.of(each, by_name.get(each.name)) for each in stored)
+        return all(self.of(column, by_name.get(column.name)) for column in stored)
 
     def of(self, stored: pa.Field, field: Field | None) -> bool:
         raw = (stored.metadata or {}).get(b"PARQUET:field_id")
@@ -270,7 +270,7 @@ def stamp_object(
             RangeFile(opened, old.file_size),
             key,
             executor,
-            partial(description, opened, erase=True),
+            partial(description, opened),
             before_retry=before_retry,
         ) as assembly:
             assembly.copy(0, old.start)

@@ -3,9 +3,9 @@
 Promise: `rewrite_object` writes a new object that holds the kept rows of every row group, in order;
 unaffected groups are byte for byte the same, copied by the store itself. Schema, field ids, key-values and
 `created_by` stay verbatim; every absolute offset, ordinal and total is correct. Fields of the footer
-itself that the format does not define are left out: they may be about the old object's offsets. With
-`erase`, no byte of the new object comes from a removed row or from bytes that nothing points at, and
-key-values known to hold bounds of rows lose them. A file that this is not possible for is refused
+itself that the format does not define are left out: they may be about the old object's offsets. As an
+erasure needs it, no byte of the new object comes from a removed row or from bytes that nothing points at,
+and key-values known to hold bounds of rows lose them. A file that this is not possible for is refused
 (`UnsupportedFile`: rewrite it whole; `UnreadableFile`: it is damaged), nothing is written, and the old
 object is never changed.
 
@@ -104,7 +104,6 @@ def rewrite_object(
     groups: Iterable[int],
     drop_groups: Iterable[int] = (),
     executor: Executor,
-    erase: bool = False,
     recode: Collection[int] = (),
     texts: frozenset[str] = frozenset(),
     goes_on: Callable[[], bool] = lambda: True,
@@ -118,8 +117,8 @@ def rewrite_object(
     stay as they are (`positions` has which).
 
     Groups of `recode`, which are among `groups`, are rewritten even if all of their rows stay: without
-    what is in their dictionaries, bounds and filters and in no row. With `erase`, key-values that name
-    one of `texts` lose it (`surgery.key_values`), and gaps go, though no row has to.
+    what is in their dictionaries, bounds and filters and in no row. Key-values that name one of `texts`
+    lose it (`surgery.key_values`), and gaps go, though no row has to.
 
     Raises `UnsupportedFile`, `UnreadableFile`, `SourceChanged`, `SnapshotGone`, and what `keep` raises;
     then no object was written. One of the at most nine requests that editing one group takes is a
@@ -132,14 +131,14 @@ def rewrite_object(
     old = RangeFile(
         Source(reader, location.key, location.uri, size, etag, location.version_id), size
     )
-    wanted, dropped = set(groups), set(drop_groups)
+    edited, dropped = set(groups), set(drop_groups)
     # Beside the first row group: waited for only once there is something to write.
-    described = executor.submit(description, old.source, erase=erase)
+    described = executor.submit(description, old.source)
     try:
         if 0 < size <= ONE_PUT_BYTES:
             old.add([(0, old.content(ByteRange(0, size)))])
-        layout = _load_layout(old, footer, sure=erase)
-        for ordinal in wanted | dropped:
+        layout = _load_layout(old, footer)
+        for ordinal in edited | dropped:
             if not 0 <= ordinal < footer.num_row_groups:
                 raise ValueError(f"row group {ordinal} of {footer.num_row_groups}")
         judge = GroupEditor(
@@ -147,20 +146,19 @@ def rewrite_object(
             footer,
             layout,
             keep,
-            wanted,
+            edited,
             dropped,
-            erase,
             goes_on,
             frozenset(recode),
         )
-        names = erase and _names(footer, layout, texts)
+        names = _names(footer, layout, texts)
         with Assembly(
             store, old, key, executor, described.result, before_retry=before_retry
         ) as new:
             # Everything before the index: kept ranges and edited groups, each with its new offset.
             kept: list[tuple[ByteRange, int]] = []
             places: dict[int, int] = {}
-            for piece in keep_pieces(layout, judge.fate, erase=erase):
+            for piece in keep_pieces(layout, judge.fate):
                 if isinstance(piece, ByteRange):
                     kept.append((piece, new.size))
                     new.copy(piece.start, piece.end)
@@ -176,7 +174,7 @@ def rewrite_object(
             if not judge.kept and not names:
                 return Untouched(positions=positions)
             rebuilt = write_index(new, judge, OffsetMap.of(kept), places)
-            tree = new_tree(footer, rebuilt, judge, positions.new_rows, texts, erase=erase)
+            tree = new_tree(footer, rebuilt, judge, positions.new_rows, texts)
             thrift = encode_struct(tree)
             new.add(thrift + trailer(len(thrift)))
             result = Footer(tree, new.size, len(thrift) + TRAILER_BYTES, footer.leaves)
@@ -207,10 +205,10 @@ def _names(footer: Footer, layout: Layout, texts: frozenset[str]) -> bool:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def _load_layout(old: RangeFile, footer: Footer, *, sure: bool) -> Layout:
-    """The layout; with `sure`, the length of bloom filters is read where the footer lacks it."""
+def _load_layout(old: RangeFile, footer: Footer) -> Layout:
+    """The layout. The length of bloom filters is read where the footer lacks it."""
     layout = read_layout(footer)
-    if not sure or not layout.unsure:
+    if not layout.unsure:
         return layout
     heads = (ByteRange(at, min(at + BLOOM_HEADER_BYTES, footer.start)) for at in layout.unsure)
     lengths = {place.start: sum(bloom_length(body)) for place, body in old.contents(heads)}
@@ -225,7 +223,6 @@ def plan_edit(
     *,
     touched: Collection[int],
     dropped: Collection[int] = (),
-    erase: bool = False,
     copies: bool = True,
 ) -> Cost:
     """The cost of `rewrite_object` with these `groups` and `drop_groups`, given the footer, where the store
@@ -247,7 +244,7 @@ def plan_edit(
         and fate(region.group) is not GroupFate.DROPPED
     ]
     stays = [ByteRange(r.start, r.end) for r in indexes if fate(r.group) is GroupFate.STAYS]
-    pieces = list(keep_pieces(layout, fate, erase=erase))
+    pieces = list(keep_pieces(layout, fate))
     segments = [
         Segment(piece.length, copy=copies)
         if isinstance(piece, ByteRange)

@@ -79,7 +79,7 @@ def end_without_bounds(end: bytes, file_size: int, chunks: Collection[tuple[int,
     footer = decode_footer(end, file_size=file_size)
     groups = footer.row_groups
     indexes = (groups[group].column(leaf).column_index for group, leaf in chunks)
-    gone = sorted(place for place in indexes if place is not None)
+    indexed = sorted(place for place in indexes if place is not None)
     new = without_bounds(footer, chunks)
     for group in new.row_groups:
         for chunk in group.columns:
@@ -89,10 +89,10 @@ def end_without_bounds(end: bytes, file_size: int, chunks: Collection[tuple[int,
                 (chunk.meta, Meta.BLOOM),
             ):
                 if key in tree:
-                    tree[key] -= sum(stop - start for start, stop in gone if start < tree[key])
+                    tree[key] -= sum(stop - start for start, stop in indexed if start < tree[key])
     # What is between them, and before the footer.
-    starts = (file_size - len(end), *(stop for _, stop in gone))
-    stops = (*(start for start, _ in gone), footer.start)
+    starts = (file_size - len(end), *(stop for _, stop in indexed))
+    stops = (*(start for start, _ in indexed), footer.start)
     kept = (end[a - starts[0] : b - starts[0]] for a, b in zip(starts, stops, strict=True))
     thrift = new.encode()
     return b"".join(kept) + thrift + trailer(len(thrift))
@@ -510,22 +510,22 @@ class _File:
         # From all over the group: sorted rows are alike where they are near.
         sample = _every(group, max(1, group.num_rows // SAMPLE_ROWS))
         blooms, dictionaries = {}, []
-        for each in self._schema.fields:
-            values = sample.column(each.name)
-            kind = each.type
+        for top_field in self._schema.fields:
+            values = sample.column(top_field.name)
+            kind = top_field.type
             is_looked_up = isinstance(kind, Primitive) and (
                 kind.is_integer or kind.family in ("text", "bytes")
             )
-            has_bloom = each.id in self._layout.bloom_columns and is_looked_up
+            has_bloom = top_field.id in self._layout.bloom_columns and is_looked_up
             most = DICTIONARY_BYTES * len(values) // max(1, values.nbytes)
             if has_bloom or most < group.num_rows:  # else all may differ, and need not be counted
                 distinct = _distinct(values, group.num_rows)
                 if has_bloom:
-                    blooms[each.name] = {"ndv": distinct, "fpp": BLOOM_FALSE_POSITIVES}
+                    blooms[top_field.name] = {"ndv": distinct, "fpp": BLOOM_FALSE_POSITIVES}
                 if distinct > most:
                     continue
-            dictionaries.append(each.name)
-        is_flat = all(isinstance(each.type, Primitive) for each in self._schema.fields)
+            dictionaries.append(top_field.name)
+        is_flat = all(isinstance(top_field.type, Primitive) for top_field in self._schema.fields)
         return {"bloom_filter_options": blooms, "use_dictionary": dictionaries if is_flat else True}
 
     def _options(self) -> dict[str, Any]:

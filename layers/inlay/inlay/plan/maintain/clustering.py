@@ -225,7 +225,7 @@ def deepest_overlap(state: State) -> tuple[int, tuple[Segment, ...]]:
     return len(deepest), tuple(leaves[n] for n in sorted(deepest))[:MAX_LEAVES]
 
 
-def would_part(state: State, taken: Sequence[Segment]) -> bool:
+def would_part(state: State, segments: Sequence[Segment]) -> bool:
     """Whether packing the entries of these loaded leaves by key would leave clearly fewer of them sharing
     one value."""
     column = cluster_column(state.snapshot)
@@ -233,7 +233,7 @@ def would_part(state: State, taken: Sequence[Segment]) -> bool:
         return False
     evidence = Evidence.of_snapshot(state.snapshot)
     spans: list[tuple[Any, Any]] = []
-    for leaf in taken:
+    for leaf in segments:
         for _, entry in live_entries(leaf, state.contents.files[leaf.id]):
             span = _span(evidence.column(entry, column))
             if span is None:
@@ -241,11 +241,11 @@ def would_part(state: State, taken: Sequence[Segment]) -> bool:
             spans.append(span)
     spans.sort()
     pieces = [
-        spans[len(spans) * n // len(taken) : len(spans) * (n + 1) // len(taken)]
-        for n in range(len(taken))
+        spans[len(spans) * n // len(segments) : len(spans) * (n + 1) // len(segments)]
+        for n in range(len(segments))
     ]
     packed = [(piece[0][0], max(high for _, high in piece)) for piece in pieces if piece]
-    return len(_deepest(packed)) * 2 <= len(taken)
+    return len(_deepest(packed)) * 2 <= len(segments)
 
 
 def _deepest(spans: Sequence[tuple[Any, Any] | None]) -> frozenset[int]:

@@ -96,7 +96,7 @@ class Writer:
 
     def leaves(self, packing: Packing[T], entries: Sequence[T]) -> list[Segment]:
         """Entries in leaves of about equal size."""
-        made: list[Segment] = []
+        segments: list[Segment] = []
         pieces = -(-len(entries) // packing.most)
         for n in range(pieces):
             piece = entries[len(entries) * n // pieces : len(entries) * (n + 1) // pieces]
@@ -105,13 +105,13 @@ class Writer:
             leaf = Segment(
                 id=self.name(data), count=len(piece), size=len(data), sequence=self.version
             )
-            made.append(packing.summarize(leaf, piece))
+            segments.append(packing.summarize(leaf, piece))
             self.held[leaf.id] = piece
             self.written.append(NewSegment(leaf.id, data, packing.kind, as_written))
-        return made
+        return segments
 
     def nodes(self, packing: Packing[T], leaves: Sequence[Segment]) -> list[Segment]:
-        made: list[Segment] = []
+        segments: list[Segment] = []
         for start in range(0, len(leaves), NODE_MAX_LEAVES):
             inner = tuple(leaves[start : start + NODE_MAX_LEAVES])
             data = encode_references(inner, packing.types)
@@ -131,10 +131,10 @@ class Writer:
                 stats=stats,
                 schema_id=schema_id,
             )
-            made.append(node)
+            segments.append(node)
             self.held[node.id] = inner
             self.written.append(NewSegment(node.id, data, "nodes", inner))
-        return made
+        return segments
 
     def reclaim(self, segment: Segment) -> Sequence[Any] | None:
         """The content of a segment of this plan, which is then not written; None for any other segment.
@@ -170,11 +170,11 @@ def roll(tier: Tier[T], packing: Packing[T], writer: Writer) -> Tier[T] | NeedSe
     missing = tuple(s for s in absorbed if held[s.id] is None)
     if missing:
         return NeedSegments(**{packing.kind: missing})
-    made = writer.leaves(packing, [e for s in absorbed for e in held[s.id] or ()] + rolled)
+    rolled_leaves = writer.leaves(packing, [e for s in absorbed for e in held[s.id] or ()] + rolled)
     bulk = writer.leaves(packing, packing.in_order(new)) if is_bulk else []
     # Full leaves come before those that still grow.
     at = _tail(before, packing)
-    return Tier((*before[:at], *bulk, *before[at:], *made), ())
+    return Tier((*before[:at], *bulk, *before[at:], *rolled_leaves), ())
 
 
 def gather(
@@ -220,17 +220,19 @@ def rebuild(
     opened = open_tree(tier.segments, nodes)
     if opened.closed:
         return NeedSegments(**{packing.kind: opened.closed})
-    taken = [s for s in opened.leaves if chosen(s)]
-    if not taken:
+    rebuilt = [s for s in opened.leaves if chosen(s)]
+    if not rebuilt:
         return tier
-    held = {s.id: packing.live(s) for s in taken}
-    missing = tuple(s for s in taken if held[s.id] is None)
+    held = {s.id: packing.live(s) for s in rebuilt}
+    missing = tuple(s for s in rebuilt if held[s.id] is None)
     if missing:
         return NeedSegments(**{packing.kind: missing})
-    made = writer.leaves(packing, packing.in_order([e for s in taken for e in held[s.id] or ()]))
+    leaves = writer.leaves(
+        packing, packing.in_order([e for s in rebuilt for e in held[s.id] or ()])
+    )
     others = [s for s in opened.leaves if s.id not in held]
-    full = [s for s in (*others, *made) if packing.is_full(s)]
-    small = [s for s in (*others, *made) if not packing.is_full(s)]
+    full = [s for s in (*others, *leaves) if packing.is_full(s)]
+    small = [s for s in (*others, *leaves) if not packing.is_full(s)]
     if len(full) >= GATHER_LEAVES:
         full = writer.nodes(packing, full)
     return Tier((*full, *small), tier.inline)

@@ -57,16 +57,16 @@ def look_up(
     horizon is applied at all. This is checked again on every rebase: otherwise two functions with the same
     event would both append.
     """
-    asked = [r for r in (request, *events) if r is not None]
-    if not asked:
+    requests = [r for r in (request, *events) if r is not None]
+    if not requests:
         return frozenset()
     ledger = state.snapshot.ledger
-    too_old = [r for r in asked if r.time_us is not None and r.time_us < ledger.horizon_us]
-    opened = _opened(state, asked)
+    too_old = [r for r in requests if r.time_us is not None and r.time_us < ledger.horizon_us]
+    opened = _opened(state, requests)
     missing = [s for s in opened.leaves if s.id not in state.contents.ledger]
     if opened.closed or missing:
         return NeedSegments(ledger=(*opened.closed, *missing))
-    applied = _applied(state, opened.leaves, {r.id for r in asked})
+    applied = _applied(state, opened.leaves, {r.id for r in requests})
     # Checked first: what is in the ledger was applied, however old it is.
     if request is not None and request.id in applied:
         before = applied[request.id]
@@ -155,9 +155,9 @@ def _cutoff(snapshot: Snapshot) -> int:
     return snapshot.commit.time_us - days * DAY_US
 
 
-def _opened(state: State, asked: Sequence[Request]) -> Opened:
+def _opened(state: State, requests: Sequence[Request]) -> Opened:
     """The leaves that may hold one of these requests: a request is applied after it was made."""
-    times = [None if r.may_be_older else r.time_us for r in asked]
+    times = [None if r.may_be_older else r.time_us for r in requests]
     since_us = min((t for t in times if t is not None), default=0) - CLOCK_SKEW_US
 
     def kept(segments: Sequence[Segment]) -> list[bool]:
@@ -421,8 +421,8 @@ def _column(entries: Sequence[DataFile], name: str) -> Sequence[Any]:
 def _unknown(table: Snapshot, entries: Sequence[DataFile]) -> str:
     schemas, specs = {s.id for s in table.schemas}, {s.id for s in table.specs}
     if isinstance(entries, FileEntries):
-        named = set(entries.column("schema")), {spec or 0 for spec in entries.column("spec")}
-        if named[0] <= schemas and named[1] <= specs:
+        ids = set(entries.column("schema")), {spec or 0 for spec in entries.column("spec")}
+        if ids[0] <= schemas and ids[1] <= specs:
             return ""
     for entry in entries:
         if entry.schema_id not in schemas:

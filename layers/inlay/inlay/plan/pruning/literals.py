@@ -111,8 +111,8 @@ def plainly(predicate: Predicate) -> Predicate:
         case Or(parts):
             return Or(tuple(plainly(part) for part in parts))
         case And(parts):
-            each = _with_points([plainly(part) for part in parts])
-            return each[0] if len(each) == 1 else And(tuple(each))
+            plain_parts = _with_points([plainly(part) for part in parts])
+            return plain_parts[0] if len(plain_parts) == 1 else And(tuple(plain_parts))
         case Like(field_id, pattern):
             text = like_exact(pattern)
             return Comparison(field_id, "=", Literal(_TEXT, text)) if text else predicate
@@ -129,13 +129,13 @@ def _with_points(parts: Sequence[Predicate]) -> list[Predicate]:
             bounds[part.op][part.field_id, literal.type, order_key(literal.value)] = part
     low, high = bounds[">="], bounds["<="]
     points = low.keys() & high.keys()
-    gone = {id(side[point]) for side in (low, high) for point in points}
+    merged = {id(side[point]) for side in (low, high) for point in points}
     equal: list[Predicate] = [
         Comparison(part.field_id, "=", part.literal)
         for point, part in low.items()
         if point in points
     ]
-    return [*(part for part in parts if id(part) not in gone), *equal]
+    return [*(part for part in parts if id(part) not in merged), *equal]
 
 
 def texts_of(predicate: Predicate) -> frozenset[str]:
@@ -154,7 +154,7 @@ def asked_of_text(predicate: Predicate, field_id: int) -> Predicate | None:
     ('ada@example.com',)
     """
     values: set[Value] = set()
-    asked: list[Predicate] = []
+    searched: list[Predicate] = []
     for node in conditions(plainly(predicate)):
         match node:
             case Comparison(_, "=", literal) if literal.type == _TEXT:
@@ -164,7 +164,7 @@ def asked_of_text(predicate: Predicate, field_id: int) -> Predicate | None:
             case Like(_, pattern):
                 fixed = (part for part in parse_like(pattern) if isinstance(part, str))
                 if any(len(part) >= MIN_TEXT for part in fixed):
-                    asked.append(Like(field_id, pattern))
+                    searched.append(Like(field_id, pattern))
             case Comparison() | In() | IsNull() | Constant():
                 pass  # they name no text
             case And() | Or() | Not():
@@ -173,8 +173,8 @@ def asked_of_text(predicate: Predicate, field_id: int) -> Predicate | None:
                 assert_never(node)
     long = sorted(v for v in values if isinstance(v, str) and len(v) >= MIN_TEXT)
     if long:
-        asked.append(In(field_id, _TEXT, tuple(long)))
-    return None if not asked else asked[0] if len(asked) == 1 else Or(tuple(asked))
+        searched.append(In(field_id, _TEXT, tuple(long)))
+    return None if not searched else searched[0] if len(searched) == 1 else Or(tuple(searched))
 
 
 def _texts(predicate: Predicate) -> Iterator[str]:

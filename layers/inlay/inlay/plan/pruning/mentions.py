@@ -81,8 +81,8 @@ def names_any(value: bytes, texts: Collection[str]) -> bool:
     needles = [text.encode("utf-8", "surrogatepass") for text in texts]
     # Of a thousand texts few are in any form: all forms at once first. What is there may cross a border.
     joined = b"\n".join(readings)
-    there = [text for text in needles if text in joined]
-    return any(text in form for form in readings for text in there)
+    present = [text for text in needles if text in joined]
+    return any(text in form for form in readings for text in present)
 
 
 @lru_cache(_REMEMBERED_READINGS)
@@ -134,10 +134,10 @@ def _unescaped(data: bytes) -> bytes:
     """With JSON's escapes of characters, quotes and slashes replaced, wherever they are: what is around
     them need not be JSON."""
 
-    def plain(found: re.Match[bytes]) -> bytes:
-        units = b"".join(bytes.fromhex(u.decode()) for u in _UNIT.findall(found[0]))
+    def plain(match: re.Match[bytes]) -> bytes:
+        units = b"".join(bytes.fromhex(u.decode()) for u in _UNIT.findall(match[0]))
         if not units:
-            return found[0][-1:]
+            return match[0][-1:]
         return units.decode("utf-16-be", "surrogatepass").encode("utf-8", "surrogatepass")
 
     return _ESCAPE.sub(plain, data)
@@ -189,11 +189,11 @@ class Mentions:
 
 
 @lru_cache(_REMEMBERED)
-def _may_select(asked: Mentions, text: bytes) -> bool:
+def _may_select(mentions: Mentions, text: bytes) -> bool:
     forms = [form.decode("utf-8", "replace") for form in dict.fromkeys(_forms(text))]
     return any(
         may_match(condition, {field_id: ColumnStats(low, high, null_count=0, has_nan=False)}, 1)
-        for field_id, kind, condition in asked.columns
+        for field_id, kind, condition in mentions.columns
         for low, high in dict.fromkeys(span for form in forms for span in _spans(kind, form))
     )
 
@@ -202,9 +202,9 @@ def _forms(text: bytes) -> Iterator[bytes]:
     yield from spelled_out(text)
     for decoded in (partial(b64decode, validate=True), bytes.fromhex):
         with suppress(ValueError):
-            said = decoded(text.decode("ascii").strip().replace("-", "+").replace("_", "/"))
-            said.decode("utf-8")
-            yield said
+            content = decoded(text.decode("ascii").strip().replace("-", "+").replace("_", "/"))
+            content.decode("utf-8")
+            yield content
 
 
 def _open_columns(predicate: Predicate) -> Iterator[tuple[int, Primitive, Predicate]]:

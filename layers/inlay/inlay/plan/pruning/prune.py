@@ -614,11 +614,11 @@ def for_content(predicate: Predicate, schema_id: int, schemas: Sequence[Schema])
     later = [i for i in field_ids(predicate) if was_added_later(i, schema_id, schemas)]
     if not later:
         return predicate
-    there = {i for s in schemas if s.id <= schema_id for i in s.fields_by_id}
+    known_ids = {i for s in schemas if s.id <= schema_id for i in s.fields_by_id}
     stats = {}
     for field_id in later:
         newest = next((s for s in reversed(schemas) if s.by_id(field_id)), None)
-        absent = newest and absent_column(newest, field_id, lambda field: field.id in there)
+        absent = newest and absent_column(newest, field_id, lambda field: field.id in known_ids)
         if absent:
             stats[field_id] = absent.stats(1)
     return _settled(predicate, stats)
