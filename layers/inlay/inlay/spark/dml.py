@@ -460,24 +460,32 @@ def _actions(
     }
     asked = spark_schema(schema)
     assigning = _Assigning(target, source, schema, strict)
-    chosen: Any = f
+    applies: list[Any] = []
     assigned: list[Mapping[str, _Value]] = []
     for number, clause in enumerate(clauses):
         side, own = of_kind[clause.unmatched]
-        applies, given = assigning.by(clause, side, values[number])
-        chosen = chosen.when(own if applies is None else own & applies, f.lit(number))
+        condition, given = assigning.by(clause, side, values[number])
+        applies.append(own if condition is None else own & condition)
         assigned.append(given)
-    is_sole = len(clauses) == 1
     if strict and source is not None and not _only_deletes(clauses):
         # Whichever clause applies, two rows of the source for one of the table are one too many.
-        chosen = chosen.when(matched, f.lit(len(clauses)))
-        is_sole = False
-    which = expression_of(spark, renamed(chosen.otherwise(f.lit(None)).cast("int"), _CLAUSE))
+        applies.append(matched)
     plan = plan_of(rows)
-    plan = projected(spark, plan.output().appended(which), plan)
-    plan = filtered(spark, column_as(spark, f"{_CLAUSE} IS NOT NULL"), plan)
+    is_sole = len(applies) == 1
+    if is_sole:
+        # A condition that only chooses rows is computed once for each.
+        plan = filtered(spark, applies[0], plan)
+        which = renamed(f.lit(0), _CLAUSE)
+    else:
+        chosen: Any = f
+        for number, is_it in enumerate(applies):
+            chosen = chosen.when(is_it, f.lit(number))
+        added = expression_of(spark, renamed(chosen.otherwise(f.lit(None)).cast("int"), _CLAUSE))
+        plan = projected(spark, plan.output().appended(added), plan)
+        plan = filtered(spark, column_as(spark, f"{_CLAUSE} IS NOT NULL"), plan)
+        which = column_named(spark, _CLAUSE)
     is_clause = [column_as(spark, f"{_CLAUSE} = {number}") for number in range(len(clauses))]
-    named = [column_named(spark, name) for name in (_CLAUSE, FILE, POSITION)]
+    named = [which, column_named(spark, FILE), column_named(spark, POSITION)]
     for place, field in enumerate(asked):
         ways = [given.get(field.name) for given in assigned]
         value = _by_clause(spark, ways, is_clause, field.dataType, is_sole)
