@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 import inlay
 from inlay.errors import TableNotFound
-from inlay.spark import append, read, view
+from inlay.spark import InlayTable, append, read, view
 
 from .conftest import load
 
@@ -236,6 +236,11 @@ TYPED: list[tuple[str, Callable[[Any, str], Any]]] = [
     (r"alter\(", writing("overwrite", overwriteSchema="true")),
     ("Give its place", saved),
     ("Give its place", lambda spark, uri: spark.read.format("inlay").load()),
+    (r'option\("version", 2\)', lambda spark, uri: spark.read.format("inlay").load(f"{uri}@v2")),
+    (r'option\("version", 2\)', lambda spark, uri: read(spark, f"{uri}@v2")),
+    (r'option\("asOf", ', lambda spark, uri: read(spark, f"{uri}@20260131000000000")),
+    (r'option\("version", 2\)', lambda spark, uri: writing("append")(spark, f"{uri}@v2")),
+    (r'option\("version", 2\)', lambda spark, uri: InlayTable(spark, f"{uri}@v2").delete()),
     ("", writing("append", mergeSchema="true")),
 ]
 
@@ -252,3 +257,53 @@ def test_what_other_formats_users_type_works_or_names_the_way(
             typed(spark, table.uri)
     assert table.refresh().count() == 6
     assert not spark.catalog.tableExists("habit_saved")
+
+
+def too_large(spark: Any, uri: str) -> None:
+    spark.range(1).selectExpr("99999999999 AS g").write.format("inlay").mode("append").save(uri)
+
+
+def test_an_error_that_says_what_to_do_has_no_traceback(spark: Any, new_table: NewTable) -> None:
+    """In a process that plans, of a stream, and in a task; that of an error that is not ours is there."""
+    table = new_table(rows(0, 5))
+    for typed in (
+        reading("versionAsOf", 2),
+        reading("where", "nothing > 1"),
+        following("startingVersion", 1),
+        writing(),
+        too_large,
+        saved,
+    ):
+        with pytest.raises(Exception) as refused:
+            typed(spark, table.uri)
+        assert "inlay.errors." in str(refused.value)
+        assert "Traceback" not in str(refused.value) and "File " not in str(refused.value)
+
+    def fails(batches: Any) -> Any:
+        yield from (1 / 0 for _ in batches)
+
+    with pytest.raises(Exception, match=r"Traceback[^$]*ZeroDivisionError"):
+        spark.range(1).mapInArrow(fails, "id bigint").collect()
+    Path(table.uri.removeprefix("file://"), "_latest_manifest").write_bytes(b"no pointer")
+    with pytest.raises(Exception, match=r"Traceback[^$]*inlay\.errors\."):
+        spark.read.format("inlay").load(table.uri)
+
+
+# Statements on a view by Spark's own `sql`, which refuses them before it asks Inlay, and its words for it.
+BY_SPARK: list[tuple[str, str]] = [
+    ("DELETE FROM habit WHERE id = 1", "INTERNAL_ERROR] Unexpected table relation"),
+    ("UPDATE habit SET id = 1", "UNSUPPORTED_FEATURE.TABLE_OPERATION"),
+    ("MERGE INTO habit USING habit s ON false WHEN MATCHED THEN DELETE", "UNSUPPORTED_FEATURE"),
+    ("TRUNCATE TABLE habit", "EXPECT_TABLE_NOT_VIEW"),
+]  # fmt: skip
+
+
+def test_what_spark_refuses_by_itself_is_on_the_page(spark: Any, new_table: NewTable) -> None:
+    table = new_table(rows(0, 5))
+    view(spark, "habit", table.uri)
+    page = (Path(__file__).parents[2] / "docs" / "SPARK.md").read_text()
+    for statement, words in BY_SPARK:
+        with pytest.raises(Exception) as refused:
+            spark.sql(statement)
+        assert words in str(refused.value) and words in page
+    assert table.refresh().count() == 5

@@ -6,6 +6,9 @@ tasks the process runs. Only immutable data is cached, so no task sees an outdat
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
 
@@ -18,7 +21,7 @@ from inlay.engine import (
     load_pointer,
     open_store,
 )
-from inlay.errors import InvalidRequest
+from inlay.errors import InvalidRequest, TableNotFound
 
 # A task shares its executor with others, each in its own process: fewer concurrent requests than for a
 # process that has the machine to itself.
@@ -27,6 +30,8 @@ THREADS = 8
 TABLES = 8
 
 
+# A version or a time behind a location, as Delta's users write it.
+_OF_THE_PAST = re.compile(r"(.+)@(?:v(\d+)|\d{17})")
 # Separates a table's location from the tag or branch: tasks get both as one text.
 _REF = "#ref="
 
@@ -74,16 +79,36 @@ def bound(uri: str, table_id: str | None) -> Context:
 
 def load_snapshot(uri: str, *, version: int | None = None, as_of_us: int | None = None) -> Snapshot:
     """As `ScanParts.snapshot`."""
-    return ScanParts.snapshot(connect(uri), version=version, as_of_us=as_of_us)
+    ctx = connect(uri)
+    with _with_its_place(ctx):
+        return ScanParts.snapshot(ctx, version=version, as_of_us=as_of_us)
 
 
 def load_writable(uri: str, table_id: str | None = None) -> tuple[Context, LoadedTable]:
     """A table to write to: the one of `table_id`, if that is given. Raises `InvalidRequest` for a tag, and
     `TableReplaced`."""
     ctx = bound(uri, table_id)
-    loaded = load_pointer(ctx)
+    with _with_its_place(ctx):
+        loaded = load_pointer(ctx)
     check_writable(ctx, loaded)
     return ctx, loaded
+
+
+@contextmanager
+def _with_its_place(ctx: Context) -> Iterator[None]:
+    """Raises `InvalidRequest` for the location of a table with a version or a time behind it."""
+    try:
+        yield
+    except TableNotFound:
+        if past := _OF_THE_PAST.fullmatch(ctx.uri):
+            with suppress(TableNotFound):
+                load_pointer(connect(past[1]))
+                option, value = ("version", past[2]) if past[2] else ("asOf", '"2026-01-31"')
+                raise InvalidRequest(
+                    f"{ctx.uri} is no table: the location is {past[1]}, without what is behind the @",
+                    next_step=f'Read it with .option("{option}", {value})',
+                ) from None
+        raise
 
 
 def is_tag(ctx: Context, loaded: LoadedTable) -> bool:

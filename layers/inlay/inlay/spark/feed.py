@@ -27,6 +27,7 @@ from inlay.errors import InvalidRequest, TableReplaced
 from inlay.spark.batches import gathered
 from inlay.spark.conditions import TRUE
 from inlay.spark.connect import bound, connect, load_snapshot, place
+from inlay.spark.errors_in_words import in_words
 from inlay.spark.options import ReadOptions
 from inlay.spark.reader import READ_AHEAD_BYTES
 from inlay.spark.types import arrow_for, column_ids, spark_schema, to_spark
@@ -119,6 +120,7 @@ def checked_offset(offset: dict[str, Any], table_id: str, uri: str) -> dict[str,
     return offset
 
 
+@in_words
 class InlayFeedReader(DataSourceReader):  # type: ignore[misc]
     """The changes of a range of versions."""
 

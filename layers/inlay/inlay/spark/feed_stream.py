@@ -24,10 +24,12 @@ from pyspark.sql.streaming.datasource import (
 from inlay.engine import LoadedTable, Snapshot, load_pointer
 from inlay.errors import InvalidRequest
 from inlay.spark.connect import bound, connect
+from inlay.spark.errors_in_words import in_words
 from inlay.spark.feed import FeedReader, checked_offset, first_version
 from inlay.spark.options import ReadOptions
 
 
+@in_words
 class VersionStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """A stream of a table's versions: how much it reads at a time, and where it ends."""
 
@@ -62,6 +64,7 @@ def is_over(limit: ReadLimit, files: int, size: int) -> bool:
     return over_files or (isinstance(limit, ReadMaxBytes) and size > limit.max_bytes)
 
 
+@in_words
 class InlayFeedStream(VersionStream):
     """Offsets are `{"table": id, "ref": branch, "version": v, "first": …}`: read up to version v;
     `first`: the rows of v are still to be read."""

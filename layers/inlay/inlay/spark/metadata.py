@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from inlay.errors import InvalidRequest
 from inlay.spark.connect import place, ref_of
+from inlay.spark.errors_in_words import in_words
 from inlay.spark.options import METADATA, ReadOptions
 from inlay.spark.types import arrow_for, to_spark
 
@@ -51,6 +52,7 @@ class _Rows(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
     rows: pa.Table
 
 
+@in_words
 class InlayMetadataReader(DataSourceReader):  # type: ignore[misc]  # as above
     """One partition, which contains the rows."""
 

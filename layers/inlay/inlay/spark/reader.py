@@ -25,6 +25,7 @@ from inlay.engine import Predicate, Schema, Snapshot
 from inlay.errors import InvalidRequest
 from inlay.spark.conditions import TRUE
 from inlay.spark.connect import connect
+from inlay.spark.errors_in_words import in_words
 from inlay.spark.options import ReadOptions
 from inlay.spark.partitions import FilePartition, plan_partitions
 from inlay.spark.types import arrow_for, check_asked, column_ids, to_spark
@@ -73,6 +74,7 @@ class TaskReader:
         return (to_spark(batch, arrow) for batch in gathered(rows))
 
 
+@in_words
 class InlayReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped here
     """One scan. Made on the driver, with the table's `snapshot`; sent to each task without it."""
 

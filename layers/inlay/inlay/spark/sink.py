@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from inlay.engine import DataFile, PartedWrite, Request, Snapshot, load_pointer
 from inlay.errors import InvalidRequest, TableReplaced
 from inlay.spark.connect import bound, load_writable
+from inlay.spark.errors_in_words import in_words
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import named_as_in
 from inlay.spark.writer import QUERY_ID, check_fits_table, is_applied
@@ -37,6 +38,7 @@ class BatchFiles(WriterCommitMessage):  # type: ignore[misc]  # pyspark is untyp
     files: tuple[DataFile, ...]
 
 
+@in_words
 class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # as above
     def __init__(self, options: WriteOptions, data: StructType, *, overwrite: bool) -> None:
         if overwrite or options.replace_where is not None or options.partitions is not None:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
+from inlay.spark.errors_in_words import in_words
+
 # Spark looks up every source before each session's first read: heavy imports are made on use.
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from inlay.spark.writer import InlayWriter
 
 
+@in_words
 class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped here
     @classmethod
     def name(cls) -> str:

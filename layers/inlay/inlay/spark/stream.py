@@ -35,6 +35,7 @@ from pyspark.sql.types import StructType
 from inlay.engine import FeedParts, FileTask, LoadedTable, Snapshot, parse_predicate
 from inlay.spark.conditions import TRUE
 from inlay.spark.connect import connect, load_snapshot
+from inlay.spark.errors_in_words import in_words
 from inlay.spark.feed import StepPartition, checked_offset
 from inlay.spark.feed_stream import VersionStream, is_over
 from inlay.spark.options import ReadOptions
@@ -61,6 +62,7 @@ class Offset:
     after: Place | None = None
 
 
+@in_words
 class InlayStreamReader(VersionStream):
     """Exists on the driver as long as the query; executors only get `read`."""
 

@@ -33,6 +33,7 @@ from inlay.engine import (
 from inlay.errors import InvalidRequest, SchemaMismatch, TableExists, TableNotFound
 from inlay.spark.conditions import TRUE
 from inlay.spark.connect import bound, connect, load_writable, place, ref_of
+from inlay.spark.errors_in_words import in_words
 from inlay.spark.options import WriteOptions, replaces_partitions
 from inlay.spark.types import arrow_for, arrow_for_new, check_written, named_as_in, nullable
 
@@ -227,6 +228,7 @@ def _refuse_catalog_tables() -> None:
         )
 
 
+@in_words
 class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is untyped here
     def __init__(self, job: WriteJob) -> None:
         self._job = job
