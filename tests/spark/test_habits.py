@@ -268,7 +268,7 @@ def test_an_error_that_says_what_to_do_has_no_traceback(spark: Any, new_table: N
     table = new_table(rows(0, 5))
     for typed in (
         reading("versionAsOf", 2),
-        reading("where", "nothing > 1"),
+        lambda spark, uri: reading("where", "nothing > 1")(spark, uri).count(),
         following("startingVersion", 1),
         writing(),
         too_large,
