@@ -270,7 +270,7 @@ def test_an_error_that_says_what_to_do_has_no_traceback(spark: Any, new_table: N
         reading("versionAsOf", 2),
         lambda spark, uri: reading("where", "nothing > 1")(spark, uri).count(),
         following("startingVersion", 1),
-        writing(),
+        writing("append", txnAppId="a"),
         too_large,
         saved,
     ):
