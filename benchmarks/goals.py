@@ -181,7 +181,7 @@ a table may say so ([how large row groups are](#how-large-row-groups-are)).""",
         "≤ .6 s CPU, ≤ .4 s wall",
         """of the pages two in three have such a row, so all is fetched, and decoded by Arrow, which cannot
 skip values within a page: it takes two thirds of the time alone ([Arrow's
-decoder](#arrows-decoder-alone)), four times what Polars' own takes, which skips.""",
+decoder](#arrows-decoder-alone)), twice what Polars' whole query takes, whose decoder skips.""",
         cpu_s=0.6,
         wall_s=0.4,
     ),
@@ -197,8 +197,8 @@ each time: nothing of them is kept.""",
         *("shapes", "point by key, fresh process", "point by key, a fresh process"),
         "≤ .25 s wall",
         """three requests one after the other by urllib3 and the import of Arrow, which brings numpy, take
-longer than that without a line of this library ([a fresh process](#a-fresh-process)). Making its
-dataclasses, which Python compiles one method at a time, is another .05 s.""",
+longer than that without a line of this library ([a fresh process](#a-fresh-process)). Part of
+the rest is that Python compiles the methods of each dataclass as it is imported.""",
         wall_s=0.25,
     ),
     asked(
