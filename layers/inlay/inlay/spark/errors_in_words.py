@@ -22,12 +22,15 @@ _Class = TypeVar("_Class", bound=type)
 # PySpark's own, set by `spark.sql.execution.pyspark.udf.hideTraceback.enabled` for all errors of a session.
 # It is looked at when an error is reported, and then the process ends.
 _HIDES = "SPARK_HIDE_TRACEBACK"
+# Where it makes a stream's reader and there is none, Spark's runner fails once more, as it stops it; that
+# last error is all that would be shown.
+_SHOWN = "streamReader"
 
 
 def in_words(cls: _Class) -> _Class:
     """A class whose methods Spark calls in processes of its own: their errors are shown in words."""
     for name, method in list(vars(cls).items()):
-        is_called = not name.startswith("_") or name == "__getstate__"
+        is_called = name != _SHOWN and (not name.startswith("_") or name == "__getstate__")
         if is_called and isinstance(method, FunctionType):
             setattr(cls, name, _in_words(method))
     return cls
