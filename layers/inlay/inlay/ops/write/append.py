@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 
 from inlay.arguments import time_us
-from inlay.format.landing import landed_object
 from inlay.ops.commit.driver import (
     Committed,
     Planned,
@@ -49,6 +48,8 @@ class IngestSource:
     @staticmethod
     def is_ignored(path: str, *, size: int | None) -> bool:
         """Whether an object of this path, within where it landed, is a marker and no data."""
+        from inlay.format.landing import landed_object  # nothing that an append needs
+
         return landed_object(path, size=size).is_ignored
 
     @classmethod
