@@ -9,7 +9,6 @@ the JVM.
 
 from __future__ import annotations
 
-import json
 import operator
 import re
 import sys
@@ -38,6 +37,7 @@ from inlay.spark.conditions import (
     TRUE,
     attribute,
     attribute_at,
+    column_as,
     column_of,
     condition_of,
     expression_of,
@@ -91,17 +91,19 @@ LOCAL_BYTES = 4 * 1024 * 1024
 # at once: 128 million rows.
 MAX_BITMAP_BYTES = 16 * 1024 * 1024
 # Up to so many files and bytes in all, bitmaps are part of the condition, which costs a row less than a
-# join. Each such file costs some calls to the JVM, and every task is sent all bitmaps.
+# join: its file is looked for in a list. Every task is sent all of them.
 INLINE_FILES = 16
 INLINE_BYTES = 1024 * 1024
+# Columns of bitmaps, one after the other, and of the number of each one's first word.
+_WORDS = "__inlay_words"
+_STARTS = "__inlay_starts"
+# A word's number that no bitmap has, with the number of any row's word added.
+_NOWHERE = -(2**30)
 # Added columns: the name of a row's file, and its position there.
 FILE = "__inlay_file"
 POSITION = "__inlay_position"
 # A column of this name is a row's position in its file, for Spark's reader.
 _ROW_INDEX = "_tmp_metadata_row_index"
-# Of the files of a scan, the number of the first bit of a row's file.
-_START = "__inlay_start"
-_ADDED = (_ROW_INDEX, _START)
 # A file's name by which Spark's name for it is the same, whatever Spark makes of other signs.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._=-]+")
 # Formats that Spark reads by its first API for sources, of which `_with_nullability` knows the plan.
@@ -109,7 +111,6 @@ V1_SOURCES = "spark.sql.sources.useV1SourceList"
 # Rows of a batch; where Spark takes it for "no limit", PySpark takes no Arrow and reads no Python source.
 BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
-_FILES = "org.apache.spark.sql.execution.datasources."
 # Spark's own reader of Parquet.
 SPARK_READER = OtherReader(
     physical=physical_type,
@@ -313,7 +314,7 @@ def _judged(
     looked_at = [*looked_at, *_looked_at(schema, tuple(_key_columns(files)), *gone)]
     if not all(_is_readable(schema, found) for found in looked_at):
         return "deletes"
-    if (by_position or placed) and any(f.name.lower() in _ADDED for f in looked_at):
+    if (by_position or placed) and any(f.name.lower() == _ROW_INDEX for f in looked_at):
         return "deletes"
     if not all(map(task.has_as_it_is, looked_at)):
         return "older schema"
@@ -486,37 +487,19 @@ def _frame(
     by_position = share.deleted.by_position
     if by_position or placed:
         asked = asked.add(_ROW_INDEX, "long")
-    words = _words(uri, share) if by_position else []
-    starts: dict[str, int] = {}
-    if by_position and is_inline:
-        # The first bits are those of all other files: none is set.
-        longest = max(task.file.rows for task in share.tasks)
-        words.insert(0, pa.array([0] * (longest // 64 + 1), pa.int64()))
-        begins = accumulate(map(len, words))
-        starts = {
-            f"{root}/{t.file.key}": 64 * n
-            for (t, _), n in zip(share.marked(), begins, strict=False)
-        }
-    relation = _relation(spark, [f"{root}/{task.file.key}" for task in share.tasks], starts)
+    relation = _relation(spark, [f"{root}/{task.file.key}" for task in share.tasks])
     frame = _with_nullability(spark, relation, asked)
-    plan = plan_of(frame)
-    output = plan.output()
-    width = len(looked_at)
-    if starts:
-        # It has to be a column that may be NULL, and never is.
-        index = java_class(spark, _EXPRESSIONS + "KnownNotNull")(output.apply(width))
-        position = column_of(spark, index).cast("int") + column_of(spark, output.last())
-        plan = filtered(spark, ~_is_set(spark, pa.concat_arrays(words), position), plan)
-    read = output.take(width)
+    is_located = by_position or placed
     floats = [n for n, found in enumerate(looked_at) if _float(found)]
-    for n in floats:
-        read = read.updated(n, _guarded(spark, looked_at[n], read.apply(n)))
-    is_located = placed or (by_position and not is_inline)
-    if is_located:
-        position = renamed(column_of(spark, output.apply(width)), POSITION)
-        for added in (_name_of_file(frame), position):
-            read = read.appended(expression_of(spark, added))
-    if is_located or by_position or floats:
+    if floats or is_located:
+        plan = plan_of(frame)
+        read = plan.output()
+        for n in floats:
+            read = read.updated(n, _guarded(spark, looked_at[n], read.apply(n)))
+        if is_located:
+            position = renamed(column_of(spark, read.last()), POSITION)
+            added = [expression_of(spark, each) for each in (_name_of_file(frame), position)]
+            read = read.dropRight(1).appended(added[0]).appended(added[1])
         frame = frame_of(spark, projected(spark, read, plan))
     if predicate != TRUE:
         frame = frame.where(condition_of(predicate, schema))
@@ -529,13 +512,16 @@ def _frame(
         by = [names[column] for column in among]
         gone = _keys(spark, uri, root, list(files), schema, spark_schema(schema, by))
         frame = _without(frame, by, gone)
-    if by_position and not is_inline:
-        marked = [file_name(task) for task, _ in share.marked()]
-        frame = _without_positions(frame, width, _bitmaps(spark, marked, words))
+    if by_position:
+        marked, words = [file_name(task) for task, _ in share.marked()], _words(uri, share)
+        if is_inline:
+            frame = _without_bits(frame, marked, words, dropped=0 if placed else 2)
+        else:
+            frame = _without_positions(frame, len(looked_at), _bitmaps(spark, marked, words))
     is_as_asked = [found.id for found in looked_at] == list(columns)
-    if is_as_asked and (placed or not is_located):
+    if is_as_asked and (placed or not by_position or is_inline):
         return frame
-    kept = [attribute_at(frame, width + n) for n in range(2)] if placed else []
+    kept = [attribute_at(frame, len(looked_at) + n) for n in range(2)] if placed else []
     return frame.select(*(f.col(quoted(names[column])) for column in columns), *kept)
 
 
@@ -587,25 +573,20 @@ def _words(uri: str, share: Share) -> list[pa.Int64Array]:
     )
 
 
-def _is_set(spark: Any, bits: pa.Int64Array, position: Any) -> Any:
-    """Whether the bit at a position is set. The bits are an object beside the code that Spark makes of it,
-    which is the same whatever is deleted: it is compiled once in a session."""
-    # As the NULL bits of an array of Spark's without values: the call that asks for one is compiled before.
-    body = bits.buffers()[1].slice(8 * bits.offset, 8 * len(bits))
-    made = (64 * len(bits)).to_bytes(8, sys.byteorder) + body.to_pybytes()
+def _array(spark: Any, words: pa.Int64Array, name: str) -> Any:
+    """A column of one value, as an expression, which Spark neither copies nor writes out."""
+    from pyspark.sql.types import ArrayType, LongType
+
+    # Spark's own form of it: the number of values, a bit for each that is NULL, and the values.
+    nulls = bytes(8 * -(-len(words) // 64))
+    values = words.buffers()[1].slice(8 * words.offset, 8 * len(words))
+    made = len(words).to_bytes(8, sys.byteorder) + nulls + values.to_pybytes()
     array = java_class(spark, _EXPRESSIONS + "UnsafeArrayData")()
-    array.pointTo(
-        made, java_class(spark, "org.apache.spark.unsafe.Platform").BYTE_ARRAY_OFFSET, len(made)
-    )
-    kind = java_class(spark, "org.apache.spark.sql.types.ObjectType")(array.getClass())
+    start = java_class(spark, "org.apache.spark.unsafe.Platform").BYTE_ARRAY_OFFSET
+    array.pointTo(made, start, len(made))
+    kind = spark._jsparkSession.parseDataType(ArrayType(LongType(), False).json())
     literal = java_class(spark, _EXPRESSIONS + "Literal")(array, kind)
-    asked = to_seq(spark, [expression_of(spark, position)])
-    boolean = spark._jsparkSession.parseDataType('"boolean"')
-    call = java_class(spark, _EXPRESSIONS + "objects.Invoke")
-    # A position is never NULL, nor is what the call gives, and it gives the same each time.
-    return column_of(
-        spark, call(literal, "isNullAt", boolean, asked, to_seq(spark, ()), True, False, True)
-    )
+    return expression_of(spark, renamed(column_of(spark, literal), name))
 
 
 def _bit(spark: Any, words: Any, position: Any) -> Any:
@@ -618,6 +599,29 @@ def _bit(spark: Any, words: Any, position: Any) -> Any:
     shifted = java_class(spark, _EXPRESSIONS + "ShiftRight")
     pair = (expression_of(spark, each) for each in (word, place))
     return column_of(spark, shifted(*pair)).bitwiseAND(1)
+
+
+def _without_bits(
+    frame: Any, files: Sequence[str], words: Sequence[pa.Int64Array], *, dropped: int
+) -> DataFrame:
+    """The rows whose bit is not set, without the last columns; their file and position are the last two:
+    in one plan, of which the analysis costs more than anything else here.
+
+    Names and numbers are values beside the code that Spark makes of it, which is the same whichever files
+    have deletes: it is compiled once in a session.
+    """
+    spark, rows = frame.sparkSession, plan_of(frame)
+    starts = pa.array([_NOWHERE, *accumulate(map(len, words[:-1]), initial=0)], pa.int64())
+    # A file's number is from 1 on, 0 is no file of these; names are plain.
+    number = f"array_position(split('{','.join(files)}', ','), {FILE})"
+    start = f"get({_STARTS}, cast({number} AS int))"
+    word = f"get({_WORDS}, cast(shiftright({POSITION}, 6) + {start} AS int))"
+    bit = f"shiftright({word}, cast({POSITION} & 63 AS int)) & 1"
+    output = rows.output()
+    given = output.appended(_array(spark, pa.concat_arrays(words), _WORDS))
+    beside = projected(spark, given.appended(_array(spark, starts, _STARTS)), rows)
+    left = filtered(spark, column_as(spark, f"coalesce({bit}, 0) = 0"), beside)
+    return frame_of(spark, projected(spark, output.dropRight(dropped), left))
 
 
 def _bitmaps(
@@ -643,63 +647,24 @@ def _without_positions(frame: DataFrame, width: int, gone: DataFrame) -> DataFra
     return frame.join(f.broadcast(gone), (file == name) & is_gone, "left_anti")
 
 
-def _relation(spark: Any, paths: Sequence[str], starts: Mapping[str, int]) -> Any:
+def _relation(spark: SparkSession, paths: Sequence[str]) -> Any:
     """Spark's relation for these files, whatever their columns. Any but a session's first one is made of
-    that, which saves Spark to look for the format, and to analyse. With `starts`, of some of the files, it
-    has the column `_START`."""
-    like = _RELATIONS.get(spark)
-    if like is None:
-        frame = spark.read.schema(f"{_ROW_INDEX} bigint").options(**_OPTIONS).parquet(*paths)
-        _RELATIONS[spark] = like = plan_of(frame).relation()
-        if not starts:
-            return like
-    path = java_class(spark, "org.apache.hadoop.fs.Path")
-    own = to_seq(spark, map(path, paths))
-    none = java_class(spark, "scala.Option").empty()
-    cache = getattr(java_class(spark, _FILES + "NoopCache$"), "MODULE$")
-    index = java_class(spark, _FILES + "InMemoryFileIndex")(
-        spark._jsparkSession, own, like.options(), none, cache, none, none
-    )
-    if len(index.inputFiles()) != len(paths):
+    that, which saves Spark to look for the format, and to analyse."""
+    if (like := _RELATIONS.get(spark)) is not None:
+        files = "org.apache.spark.sql.execution.datasources."
+        path = java_class(spark, "org.apache.hadoop.fs.Path")
+        own = to_seq(spark, map(path, paths))
+        none = java_class(spark, "scala.Option").empty()
+        cache = getattr(java_class(spark, files + "NoopCache$"), "MODULE$")
+        index = java_class(spark, files + "InMemoryFileIndex")(
+            spark._jsparkSession, own, like.options(), none, cache, none, none
+        )
         # The index leaves out what is missing, of which `parquet` says so.
-        spark.read.options(**_OPTIONS).parquet(*paths)
-    if starts:
-        return _with_starts(spark, like, index, starts)
-    return _copied(like, index, like.dataSchema())
-
-
-def _with_starts(spark: Any, like: Any, index: Any, starts: Mapping[str, int]) -> Any:
-    """The relation of an index's files with the column `_START`: their number in `starts`, 0 for others.
-
-    It is the column of a partition, for which a row pays no more than for a constant: the name of its file
-    costs it a struct, and a text to be looked for. Spark's partitions are folders, so those of the index
-    are set: one for each of `starts`, one for all others.
-    """
-    from pyspark.sql.types import StructType
-
-    path = java_class(spark, "org.apache.hadoop.fs.Path")
-    row = java_class(spark, _EXPRESSIONS + "GenericInternalRow")
-    part = java_class(spark, _FILES + "PartitionPath")
-    status = java_class(spark, "java.lang.Class").forName("org.apache.hadoop.fs.FileStatus")
-    tag = getattr(java_class(spark, "scala.reflect.ClassTag$"), "MODULE$").apply(status)
-    files = getattr(java_class(spark, "scala.collection.immutable.Map$"), "MODULE$").empty()
-    others = index.leafFiles().clone()
-    parts = []
-    for name, start in (*starts.items(), ("others:/", 0)):
-        folder, values = path(name), row(1)
-        values.update(0, start)
-        parts.append(part(values, folder))
-        own = others.values() if name not in starts else others.remove(folder).toList()
-        files = files.updated(folder, own.toArray(tag))
-    kind = spark._jsparkSession.parseDataType(StructType().add(_START, "integer", False).json())
-    spec = java_class(spark, _FILES + "PartitionSpec")(kind, to_seq(spark, parts))
-    for name, value in (("cachedLeafDirToChildrenFiles", files), ("cachedPartitionSpec", spec)):
-        field = index.getClass().getDeclaredField(name)
-        field.setAccessible(True)
-        field.set(index, value)
-    # By these Spark tells it from a relation of the same files with other starts.
-    options = like.options().updated(_START, json.dumps(starts))
-    return _copied(like, index, like.dataSchema(), kind, options)
+        if len(index.inputFiles()) == len(paths):
+            return _copied(like, index, like.dataSchema())
+    frame = spark.read.schema(f"{_ROW_INDEX} bigint").options(**_OPTIONS).parquet(*paths)
+    _RELATIONS[spark] = found = plan_of(frame).relation()
+    return found
 
 
 def _with_nullability(spark: Any, relation: Any, asked: StructType) -> Any:
@@ -711,17 +676,15 @@ def _with_nullability(spark: Any, relation: Any, asked: StructType) -> Any:
     return DataFrame(spark._jsparkSession.baseRelationToDataFrame(exact), spark)
 
 
-def _copied(
-    relation: Any, location: Any, kind: Any, partitions: Any = None, options: Any = None
-) -> Any:
+def _copied(relation: Any, location: Any, kind: Any) -> Any:
     """A relation of other files, or of another schema."""
     return relation.copy(
         location,
-        relation.partitionSchema() if partitions is None else partitions,
+        relation.partitionSchema(),
         kind,
         relation.bucketSpec(),
         relation.fileFormat(),
-        relation.options() if options is None else options,
+        relation.options(),
         relation.sparkSession(),
     )
 
