@@ -350,3 +350,22 @@ def test_what_spark_cannot_place_goes_through_python(
     assert (plan.source_files, dict(plan.why)) == (left, {"deletes": left})
     assert "by Python" in str(plan)
     assert read(spark, table.uri).count() == table.refresh().count() == 1_191
+
+
+def test_what_spark_refreshes_has_the_same_rows(spark: Any, new_table: NewTable) -> None:
+    """`REFRESH TABLE` and `refreshByPath` make Spark list the files of kept frames again."""
+    table = new_table(pa.table({"id": range(1_000), "name": ["a"] * 1_000}), primary_key="id")
+    table.append(pa.table({"id": range(1_000, 2_000), "name": ["b"] * 1_000}))
+    table.delete("id % 7 = 0 AND id < 1000", mode="vector")
+    expected = sorted(table.scan(columns=["id"]).to_arrow()["id"].to_pylist())
+    frame, cached = read(spark, table.uri), read(spark, table.uri, columns=["id"]).cache()
+    try:
+        frame.createOrReplaceTempView("kept")
+        assert cached.count() == len(expected)
+        spark.sql("REFRESH TABLE kept")
+        spark.catalog.refreshByPath(table.uri)
+        for again in (frame, spark.table("kept"), cached):
+            assert sorted(row.id for row in again.collect()) == expected
+    finally:
+        spark.catalog.dropTempView("kept")
+        cached.unpersist()
