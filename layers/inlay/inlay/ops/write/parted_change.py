@@ -124,7 +124,7 @@ def removal(ctx: Context, table: LoadedTable, gone: Positions) -> tuple[RemoveFi
         return RemoveFiles(()), AddMarkers(())
     sizes = {file.key: file.rows for file in table.state.files()}
     emptied = tuple(key for key, rows in gone.items() if len(rows) == sizes[key])
-    others = {key: rows for key, rows in gone.items() if key not in emptied}
+    others = {key: rows for key, rows in gone.items() if len(rows) != sizes[key]}
     return RemoveFiles(emptied), AddMarkers(tuple(vector_markers(ctx, table, others)))
 
 
