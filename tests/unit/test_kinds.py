@@ -151,7 +151,10 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
     ),
     "SegmentKind": ("plan/answers.py", {"ops/metadata/load.py"}),
     "TextKind": ("format/landing.py", {"format/landing.py"}),
-    "DeleteMode": ("format/properties.py", {"ops/write/delete.py", "ops/write/update.py"}),
+    "DeleteMode": (
+        "format/properties.py",
+        {"ops/delete_request.py", "ops/write/delete.py", "ops/write/update.py"},
+    ),
     "NullKeys": ("ops/write/keyed_rows.py", {"ops/write/keyed_rows.py"}),
     "Meaning": ("plan/change_records.py", {"plan/change_records.py"}),
     "OrderKind": (

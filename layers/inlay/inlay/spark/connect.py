@@ -15,7 +15,6 @@ from functools import lru_cache
 from inlay.engine import (
     Context,
     LoadedTable,
-    ScanParts,
     Snapshot,
     Workers,
     load_pointer,
@@ -78,9 +77,13 @@ def bound(uri: str, table_id: str | None) -> Context:
 
 
 def load_snapshot(uri: str, *, version: int | None = None, as_of_us: int | None = None) -> Snapshot:
-    """As `ScanParts.snapshot`."""
+    """As `ScanParts.snapshot`. For the newest one nothing is imported that reads rows."""
     ctx = connect(uri)
     with _with_its_place(ctx):
+        if version is None and as_of_us is None:
+            return load_pointer(ctx).snapshot
+        from inlay.engine import ScanParts
+
         return ScanParts.snapshot(ctx, version=version, as_of_us=as_of_us)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, assert_never, get_args
 
-from inlay.engine import ScanParts, listed_names
+from inlay.engine import listed_names
 from inlay.errors import InvalidRequest
 from inlay.spark.connect import at_ref
 
@@ -326,6 +326,10 @@ def _time_us(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name)
     if text is None:
         return None
+    from inlay.engine import (
+        ScanParts,
+    )  # it reads rows: a source that is asked for its schema does not
+
     try:
         return ScanParts.as_of_us(text)
     except InvalidRequest as error:
