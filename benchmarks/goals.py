@@ -230,7 +230,8 @@ as long would be 12 requests instead of 8, for which S3 charges.""",
     writing(
         *("16-load", "16 writers, a machine with load 30", "≤ 30 ms of CPU a commit"),
         lambda ours, bare: statistics.median(r["cpu_ms_each"] for r in ours) <= 30,
-        "",
+        """no limit: of some nine tries a commit all but one are lost, and each has read the pointer and
+planned before it knows.""",
     ),
     asked(
         *("shapes", "count under these deletes", "count under a key list of 1.7 %"),
