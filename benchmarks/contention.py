@@ -9,8 +9,7 @@
 
 The embedded S3 answers after 20 ms. Each writer appends one row after another for some seconds, in a
 process that was started for this measurement and has written once: it has imported what it needs, and is
-connected. The loops it is held to use the same client and as many
-bytes, without a table:
+connected. The loops it is held to use the same client and as many bytes, without a table:
 
     bare       GET the pointer, PUT an object, PUT the pointer If-Match; at once again when that was refused
     archiving  the same, with the archive of the base (If-None-Match: *) beside the object: what any
@@ -227,7 +226,8 @@ def transactions(aws: AwsProcess, count: int, number: int, seconds: float) -> di
     with ThreadPoolExecutor(1) as pool:
         beside = pool.submit(in_processes, aws, TRANSACTION, name, count, seconds)
         other = in_processes(aws, "append", name, 1, seconds)
-        beside.result()
+        # Each takes what was sent until it ended, by both.
+        other.requests += beside.result().requests
     line("  an append beside them", other, None)
     return {"append": one, TRANSACTION: two, "beside": other}
 
