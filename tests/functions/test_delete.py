@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,11 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inlay.format.properties import DELETE_MODES
 from inlay.functions.dead_letters import Letter, as_sent_before
+from inlay.functions.validation import Mode
 
 from .conftest import ORDERS, Functions, event, fresh
 
 CUSTOMER_7 = 10  # of the hundred orders
+
+
+def test_a_message_may_name_every_mode_that_there_is() -> None:
+    """A validator's type is written out: it cannot be made of the engine's."""
+    assert set(get_args(Mode)) == {*DELETE_MODES, "erase"}
 
 
 def test_where_hides_the_rows_it_is_true_for(functions: Functions) -> None:
