@@ -41,7 +41,7 @@ from inlay.ops.transaction import (
     load_together,
 )
 from inlay.plan.change import Request
-from inlay.storage.wrapped import Usage
+from inlay.storage.wrapped import NO_USAGE, Usage
 from inlay.table import Table, connect, open
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class _Entry:
     does: str = "read"
     result: WriteResult | None = None
     returned: Any = None  # by the verb: the result, or what has it
-    before: Usage = field(default_factory=lambda: Usage({}, 0, 0))
+    before: Usage = NO_USAGE
 
 
 @dataclass(slots=True)
@@ -287,7 +287,7 @@ class Transaction:
             made.returned = run(shadow)
             returned = getattr(made.returned, "write", made.returned)
             if not isinstance(returned, WriteResult):  # of Spark
-                returned = write_result(does, Skipped(shadow._loaded), Usage({}, 0, 0))
+                returned = write_result(does, Skipped(shadow._loaded))
             made.result = returned
             made.part.base = shadow._loaded if hold.taken is None else hold.taken.base
             return hold.taken
@@ -299,7 +299,7 @@ class Transaction:
                 raise
             # What it did is there: a column to be added, an erasure, a branch that is gone.
             taken = None
-            made.returned = made.result = write_result(does, Skipped(base), Usage({}, 0, 0))
+            made.returned = made.result = write_result(does, Skipped(base))
         if taken is not None:
             part.change = taken.change
         if part.fixed:

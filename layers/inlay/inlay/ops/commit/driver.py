@@ -97,7 +97,7 @@ from inlay.plan.commit.apply import apply, seal
 from inlay.plan.metadata.state import State, look_up
 from inlay.plan.refs import with_head
 from inlay.storage.base import Head
-from inlay.storage.wrapped import Usage
+from inlay.storage.wrapped import NO_USAGE, Usage
 from inlay.storage.write_once import Stored
 
 _LOG = logging.getLogger("inlay.commit")
@@ -714,7 +714,7 @@ class WriteResult(Shown):
     applied_before: bool = False
     attempts: int = 1
     note: str = ""
-    usage: Usage = field(default_factory=lambda: Usage({}, 0, 0))
+    usage: Usage = NO_USAGE
 
     @property
     def requests(self) -> int:
@@ -736,7 +736,9 @@ class WriteResult(Shown):
             yield name, getattr(self, name)
 
 
-def write_result(operation: str, outcome: Committed | Skipped, usage: Usage) -> WriteResult:
+def write_result(
+    operation: str, outcome: Committed | Skipped, usage: Usage = NO_USAGE
+) -> WriteResult:
     snapshot = outcome.loaded.snapshot
     if isinstance(outcome, Skipped):
         return WriteResult(

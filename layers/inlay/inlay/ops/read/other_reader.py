@@ -15,14 +15,14 @@ from inlay.errors import InlayError
 from inlay.format.entry import Keys
 from inlay.format.schema import Schema
 from inlay.ops.context import Context
-from inlay.parquet.read import exact_columns
 from inlay.parquet.read.deleted_rows import load_keys, load_words
+from inlay.parquet.read.exact_columns import ReaderSupport, exact_columns
 from inlay.plan.scan import FileTask
 
 
 @dataclass(frozen=True, slots=True)
-class OtherReader(exact_columns.OtherReader):
-    """See `parquet.read.exact_columns`."""
+class OtherReader(ReaderSupport):
+    """What the other reader gives exactly of a file, by what it supports."""
 
     def exact(self, ctx: Context, task: FileTask) -> tuple[frozenset[int], tuple[int, ...]]:
         """The columns of a file that it reads exactly, and the rows of each row group: none of a broken
@@ -33,7 +33,7 @@ class OtherReader(exact_columns.OtherReader):
             file = ctx.reader.open(task)
             groups = range(file.metadata.num_row_groups)
             rows = tuple(file.metadata.row_group(n).num_rows for n in groups)
-            return exact_columns.exact_columns(self, file), rows
+            return exact_columns(self, file), rows
         except InlayError:
             return frozenset(), ()
 

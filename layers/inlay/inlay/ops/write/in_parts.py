@@ -48,7 +48,6 @@ from inlay.plan.change import (
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.compared import compared_columns
 from inlay.storage.base import Location
-from inlay.storage.wrapped import Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,4 +232,4 @@ class PartedWrite:
             )
 
         outcome = commit_planned(ctx, current_base(ctx, base), plan)
-        return write_result("append", outcome, Usage({}, 0, 0))
+        return write_result("append", outcome)

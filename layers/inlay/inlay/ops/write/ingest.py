@@ -127,7 +127,6 @@ from inlay.storage.base import (
     ObjectStore,
     version_of,
 )
-from inlay.storage.wrapped import Usage
 
 if TYPE_CHECKING:
     from inlay.ops.write.apply_changes import ChangeCounts
@@ -381,7 +380,7 @@ def ingest(
     )
     if batch.entries:
         batch.committed(outcome)
-        write = write_result("ingest", outcome, Usage({}, 0, 0))
+        write = write_result("ingest", outcome)
     else:
         outcome = Skipped(batch.loaded)
         write = WriteResult(
@@ -448,7 +447,7 @@ def _changes(
         spent += 1
         batch.outcomes[position] = _guarded(ctx, source, loaded.snapshot, apply)
     outcomes = tuple(batch.outcomes[n] for n in range(len(sources)))
-    return IngestResult(outcomes, write_result("ingest", last, Usage({}, 0, 0)), last.loaded)
+    return IngestResult(outcomes, write_result("ingest", last), last.loaded)
 
 
 def _copied(

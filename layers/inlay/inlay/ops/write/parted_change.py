@@ -32,7 +32,6 @@ from inlay.ops.write.in_parts import PartedWrite
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
-from inlay.storage.wrapped import Usage
 
 # By the key of a file, rows of it by their positions.
 Positions = Mapping[str, BitMap64]
@@ -102,7 +101,7 @@ class PartedChange:
         `plans` times."""
         loaded, before = already_applied(ctx, loaded, request)
         if before is not None:
-            return write_result("merge", before, _UNCOUNTED)
+            return write_result("merge", before)
 
         def plan(now: LoadedTable) -> Planned | None:
             now = replace(now, state=load_entries(ctx, now.state))
@@ -112,10 +111,7 @@ class PartedChange:
             assert found.change is not None
             return Planned(found.change, now)
 
-        return write_result("merge", commit_planned(ctx, loaded, plan, plans=plans), _UNCOUNTED)
-
-
-_UNCOUNTED = Usage({}, 0, 0)
+        return write_result("merge", commit_planned(ctx, loaded, plan, plans=plans))
 
 
 def removal(ctx: Context, table: LoadedTable, gone: Positions) -> tuple[RemoveFiles, AddMarkers]:

@@ -53,7 +53,6 @@ from inlay.plan.change import (
 )
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import plan_scan
-from inlay.storage.wrapped import Usage
 
 # The condition that holds for the keys of the records, as SQL, where these are in the given columns.
 WhereOf = Callable[[Sequence[str]], str | None]
@@ -312,7 +311,7 @@ class PartedMerge:
         outcome = commit_planned(ctx, loaded, plan, plans=plans)
         if recent is not None and isinstance(outcome, Committed):
             recent.add(change.added, change.markers, change.removed)
-        return write_result("merge", outcome, Usage({}, 0, 0))
+        return write_result("merge", outcome)
 
 
 def _of_any(columns: Sequence[str]) -> str | None:

@@ -27,7 +27,7 @@ _UNITS = {"ms": "milliseconds", "us": "microseconds"}
 
 
 @dataclass(frozen=True, slots=True)
-class OtherReader:
+class ReaderSupport:
     """What another reader of Parquet reads. `physical`: of a type of the format the type of Parquet in
     which both read the same values, "" for none (decimals go by their digits); it pickles."""
 
@@ -36,7 +36,7 @@ class OtherReader:
     encodings: frozenset[str]
 
 
-def exact_columns(reader: OtherReader, file: OpenFile) -> frozenset[int]:
+def exact_columns(reader: ReaderSupport, file: OpenFile) -> frozenset[int]:
     """Ids of the top-level columns of the file's recorded schema that `reader` reads exactly."""
     spelled = Counter(name.lower() for name in file.arrow.names)
     # Arrow reads them as they are.
@@ -49,7 +49,7 @@ def exact_columns(reader: OtherReader, file: OpenFile) -> frozenset[int]:
     )
 
 
-def _is_exact(reader: OtherReader, file: OpenFile, field: Field, rebased: bool) -> bool:
+def _is_exact(reader: ReaderSupport, file: OpenFile, field: Field, rebased: bool) -> bool:
     place = file.columns.tops.get(field.id)
     if place is None:
         return False
@@ -80,7 +80,7 @@ def _leaves(
 
 
 def _fits(
-    reader: OtherReader,
+    reader: ReaderSupport,
     file: OpenFile,
     leaf: int,
     path: str,
@@ -100,7 +100,7 @@ def _fits(
     return _has_type(reader, column, kind) and _is_decodable(reader, file.metadata, leaf)
 
 
-def _has_type(reader: OtherReader, column: pq.ColumnSchema, kind: Primitive) -> bool:
+def _has_type(reader: ReaderSupport, column: pq.ColumnSchema, kind: Primitive) -> bool:
     logical: dict[str, Any] = json.loads(column.logical_type.to_json())
     name = logical["Type"]
     if kind.name == "decimal":
@@ -128,7 +128,7 @@ def _has_type(reader: OtherReader, column: pq.ColumnSchema, kind: Primitive) -> 
             return bool(name == "None")
 
 
-def _is_decodable(reader: OtherReader, metadata: pq.FileMetaData, leaf: int) -> bool:
+def _is_decodable(reader: ReaderSupport, metadata: pq.FileMetaData, leaf: int) -> bool:
     # A writer treats all its row groups alike; if one differed, the other would report it and stop.
     if not metadata.num_row_groups:
         return True
