@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer
 from tests.cli.conftest import Run
 
 from inlay import errors
@@ -152,6 +153,16 @@ def test_streams_that_are_closed_or_full_end_in_words(people: str, line: str, co
     )
     assert ran.returncode == code, ran.stderr
     assert "Traceback" not in ran.stderr and "Exception ignored" not in ran.stderr
+
+
+def test_a_program_that_cannot_start_is_named_and_is_not_the_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "absent" / "python"
+    with pytest.raises(typer.Exit), failing_well(as_json=False):
+        subprocess.Popen([str(program)])
+    message = capsys.readouterr().err
+    assert str(program) in message and "output" not in message
 
 
 @pytest.mark.parametrize("module", ["typer", "inlay.cli.app", "pyarrow"])

@@ -69,14 +69,19 @@ def ending_well() -> Iterator[None]:
 
 @contextmanager
 def _printing() -> Iterator[None]:
-    """What the stores raise is typed: an OSError is of what was printed. A reader that went away (a pipe to
-    `head`) is not an error."""
+    """What the stores raise is typed: an OSError is of a file or program that a verb opens, and names it, or
+    of what was printed. A reader that went away (a pipe to `head`) is not an error."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
+        if error.filename is not None:
+            raise InvalidRequest(
+                f"cannot open {error.filename}: {error.strerror}",
+                next_step="Check that it is there, and that you may read or run it",
+            ) from error
         _give_up(sys.stdout)
         raise InvalidRequest(
             f"cannot write the output: {error.strerror or error}",
