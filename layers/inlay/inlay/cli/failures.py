@@ -69,8 +69,8 @@ def ending_well() -> Iterator[None]:
 
 @contextmanager
 def _printing() -> Iterator[None]:
-    """What the stores raise is typed: an OSError is of a file or program that a verb opens, and names it, or
-    of what was printed. A reader that went away (a pipe to `head`) is not an error."""
+    """What the stores raise is typed: an OSError names the file or program that a verb opens, or
+    is of what was printed. A reader that went away (a pipe to `head`) is not an error."""
     try:
         yield
         sys.stdout.flush()
