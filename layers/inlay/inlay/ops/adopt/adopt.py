@@ -69,7 +69,12 @@ from inlay.ops.adopt.iceberg import find_metadata, read_iceberg
 from inlay.ops.context import Context
 from inlay.ops.data import copy_object, vector_markers, write_batches
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.read.compare_statistics import check_pages, checks_pages, denied_rows
+from inlay.ops.read.compare_statistics import (
+    check_lists,
+    check_pages,
+    checks_pages,
+    denied_rows,
+)
 from inlay.ops.schema.create import CREATE, check_free, first_version
 from inlay.ops.write.keyed_rows import markers_of_keys
 from inlay.parquet.arrow.types import (
@@ -81,7 +86,13 @@ from inlay.parquet.arrow.types import (
     to_arrow_scalar,
 )
 from inlay.parquet.read.data_file import FooterOf
-from inlay.parquet.read.describe import entry_of, parse_object_footer, partition_in, read_tail
+from inlay.parquet.read.describe import (
+    doubted_lists,
+    entry_of,
+    parse_object_footer,
+    partition_in,
+    read_tail,
+)
 from inlay.parquet.read.old_times import Times, as_table, check_times, retyped, shifts_dates
 from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection
@@ -338,7 +349,8 @@ class Seen:
     column is another, and one with columns that the source's readers cast, which are of the types in
     `stored`. `optional` are required columns whose rows have to show that none is NULL.
     `stated` is what its partition says of columns that it has, where its footer does not show that;
-    `unproven` are columns that can be read only if its footer's statistics of them are true."""
+    `unproven` are columns that can be read only if its footer's statistics of them are true, `lists` those
+    that have to show that their lists can be told."""
 
     entry: DataFile
     fields: tuple[Field, ...]
@@ -347,6 +359,7 @@ class Seen:
     stated: Mapping[int, ColumnStats]
     stored: Mapping[int, Primitive]
     unproven: frozenset[int] = frozenset()
+    lists: frozenset[str] = frozenset()
     optional: tuple[int, ...] = ()
     denies: bool = False
     modified_us: int = 0  # when it was written, by its store
@@ -407,9 +420,10 @@ def look_at_all(
                 _check_required(sources, seen, snapshot.schema)
             if seen.stated:
                 _check_stated(sources, seen, snapshot.schema)
+            read = seen.times.read_as(Schema(0, seen.fields))
+            task = FileTask(file=seen.entry, schema=read, int96=seen.times.unit)
+            check_lists(sources.reader, task, seen.lists)
             if checks_pages(snapshot) and seen.entry.rows:
-                read = seen.times.read_as(Schema(0, seen.fields))
-                task = FileTask(file=seen.entry, schema=read, int96=seen.times.unit)
                 check_pages(sources.reader, task)
             columns = (*compared, *seen.unproven.difference(compared))
             done = _compared(sources, seen, snapshot, columns, copy=copy) if columns else seen
@@ -546,6 +560,7 @@ def _examine(
         stated,
         stored,
         unproven.difference(i for i in unsure if i not in proven),
+        doubted_lists(described.footer),
         optional,
         modified_us=got.modified_us,
         footer=described.footer_of(got),

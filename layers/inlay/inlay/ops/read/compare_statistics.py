@@ -8,11 +8,11 @@ group at a time, without another request when the read of the footer fetched the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from inlay.errors import UnreadableFile, UntrueStatistics
+from inlay.errors import UnreadableFile, UnsupportedFile, UntrueStatistics
 from inlay.format.entry import ColumnStats, DataFile
 from inlay.format.predicate import Or
 from inlay.format.schema import Schema
@@ -91,6 +91,23 @@ def check_pages(reader: Reader, task: FileTask) -> None:
             raise UnreadableFile(
                 f"the page index of column {name!r} is of other rows", key=entry.key
             )
+
+
+def check_lists(reader: Reader, task: FileTask, names: Collection[str]) -> None:
+    """Decodes the columns of these names (`doubted_lists`). Raises `UnsupportedFile` naming one whose lists
+    cannot be told."""
+    for column in task.schema.fields:
+        if column.name not in names:
+            continue
+        try:
+            read_pages(reader, replace(task, schema=replace(task.schema, fields=(column,))))
+        except UnreadableFile as error:
+            raise UnsupportedFile(
+                f"column {column.name!r}: {error.message}. DuckDB writes arrays of a fixed size that are "
+                "NULL as if they had elements (duckdb/duckdb#24731)",
+                key=task.file.key,
+                next_step="Write the column as lists: in DuckDB cast FLOAT[3] to FLOAT[]",
+            ) from error
 
 
 def denied_rows(

@@ -86,7 +86,13 @@ from inlay.ops.commit.group import commit_together
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data import copy_object, write_batches
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.read.compare_statistics import NEXT_STEP, check_pages, checks_pages, denied_rows
+from inlay.ops.read.compare_statistics import (
+    NEXT_STEP,
+    check_lists,
+    check_pages,
+    checks_pages,
+    denied_rows,
+)
 from inlay.ops.schema.alter import admit_columns, brings_columns
 from inlay.ops.schema.categories import admit_file
 from inlay.ops.write.append import IngestSource
@@ -102,6 +108,7 @@ from inlay.parquet.read.data_file import FooterOf, largest_group
 from inlay.parquet.read.describe import (
     TAIL_BYTES,
     Described,
+    doubted_lists,
     entry_of,
     parse_object_footer,
     partition_in,
@@ -242,6 +249,9 @@ class _Seen:
     folders: Folders = field(default_factory=dict)  # columns that it lacks, by its folders' names
     # Its columns that can be read only if its statistics of them are true.
     unproven: frozenset[int] = frozenset()
+    lists: frozenset[str] = (
+        frozenset()
+    )  # its columns that have to show that their lists can be told
     group_bytes: int = 0  # its largest row group, decoded
     tail: FooterOf | None = None  # its footer as it was read; of a small object all of it
     orders: Mapping[int, int] = field(default_factory=dict)  # ordered categories: field id to leaf
@@ -763,6 +773,7 @@ def _examine(
         times=times,
         folders=folders,
         unproven=unproven,
+        lists=doubted_lists(described.footer),
         group_bytes=group_bytes,
         tail=described.footer_of(answer),
         orders=ordered_leaves(described.arrow, snapshot) if _keeps_orders(described) else {},
@@ -984,10 +995,8 @@ def _check_rows(ctx: Context, batch: _Batch, adopt: bool) -> None:
     for position, seen in list(batch.seen.items()):
         if isinstance(seen, _SeenText):
             continue  # its values are read, and what they are is known
-        reads_rows = (
-            seen.times or seen.folders or compared or seen.unproven or checks_pages(snapshot)
-        )
-        if not reads_rows:
+        doubts = (seen.times, seen.folders, seen.unproven, seen.lists)
+        if not (any(doubts) or compared or checks_pages(snapshot)):
             continue
 
         def check(source: IngestSource, seen: _Seen = seen) -> _Seen | Superseded:
@@ -1016,14 +1025,14 @@ def _checked(
         )
     if seen.times:
         _check_times(ctx, seen, adopt, snapshot)
+    reader, whole, schema = _outside(ctx, seen), seen.in_place, snapshot.schema
+    task = FileTask(file=whole, schema=seen.times.read_as(schema), int96=seen.times.unit)
+    check_lists(reader, task, seen.lists)
     compared = (*compared, *seen.unproven.difference(compared))
     # What is cut is read, and written with statistics of its own.
     if seen.entry.rows == 0 or _is_cut(seen, adopt, snapshot):
         return seen
-    reader, whole, schema = _outside(ctx, seen), seen.in_place, snapshot.schema
     if checks_pages(snapshot):
-        read_by = seen.times.read_as(schema)
-        task = FileTask(file=whole, schema=read_by, int96=seen.times.unit)
         check_pages(reader, task)
     if not compared:
         return seen

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
-# What is wrong: the least or greatest value, the number of NULLs, the size of column chunks.
-Wrong = Literal["bounds", "nulls", "sizes"]
+# What is wrong: the least or greatest value, the number of NULLs, the size of column chunks, the levels by
+# which lists begin and end.
+Wrong = Literal["bounds", "nulls", "sizes", "levels"]
 Version = tuple[int, ...]
 
 _NAMED: Final = re.compile(
@@ -168,6 +169,8 @@ FAULTS: Final = (
     Fault("parquet-go", None, _NULLS, _any, "fraugster/parquet-go#69"),
     # The header of the dictionary's page was not counted.
     Fault("parquet-mr", (1, 2, 9), frozenset(("sizes",)), _any, "PARQUET-816"),
+    # An array of a fixed size that is NULL has as many entries as if it were not.
+    Fault("duckdb", None, frozenset(("levels",)), _any, "duckdb/duckdb#24731"),
 )
 
 

@@ -21,13 +21,17 @@ from inlay.format.snapshot import PartitionSpec
 from inlay.parquet.arrow.conform import check_fits
 from inlay.parquet.arrow.types import check_parquet_types
 from inlay.parquet.arrow.words import words_of
+from inlay.parquet.footer.fields import Stats
 from inlay.parquet.footer.footer import (
     Footer,
+    Leaf,
+    RowGroup,
     check_chunks,
     decode_footer,
     footer_length,
     parse_metadata,
 )
+from inlay.parquet.footer.writers import Writer, faults_of
 from inlay.parquet.read.data_file import FooterOf, reading
 from inlay.parquet.read.statistics import (
     entry_of_file,
@@ -142,6 +146,26 @@ def entry_of(
     unproven = check_fits(described.arrow, schema, evidence=evidence, extra_columns=extra_columns)
     stats = recorded_stats({i: whole[i] for i in stats_columns if i in whole})
     return replace(entry, stats=stats), unproven
+
+
+def doubted_lists(footer: Footer) -> frozenset[str]:
+    """The top-level columns whose lists may have levels that no reader can tell, by what is known of the
+    writer: of DuckDB's arrays of n elements that are NULL, n are counted in the chunk and as NULL. Their
+    pages show whether they have (`ops.read.compare_statistics.check_lists`)."""
+    if not faults_of(Writer.of(footer.created_by), "levels"):
+        return frozenset()
+    return frozenset(
+        leaf.path[0]
+        for leaf in footer.leaves
+        if leaf.repetition_level
+        and any(_may_be_null_arrays(leaf, group) for group in footer.row_groups)
+    )
+
+
+def _may_be_null_arrays(leaf: Leaf, group: RowGroup) -> bool:
+    chunk, rows = group.column(leaf.index), group.num_rows
+    is_even = leaf.repetition_level > 1 or (chunk.num_values > rows and not chunk.num_values % rows)
+    return rows > 0 and is_even and (chunk.statistics or {}).get(Stats.NULLS) != 0
 
 
 def partition_in(described: Described, schema: Schema, spec: PartitionSpec) -> Partition | None:
