@@ -45,8 +45,7 @@ _RowBytes: TypeAlias = int | Any  # an Int64Array
 def pieces(batch: pa.RecordBatch, *, row_bytes: int = 0) -> Iterator[pa.RecordBatch]:
     """The batch in pieces, at least one. `row_bytes` are what each row gets besides."""
     rows = batch.num_rows
-    most = sum(map(bytes_at_most, batch.columns)) + rows * row_bytes
-    if rows < 2 or most <= PIECE_BYTES:
+    if rows < 2 or sum(map(bytes_at_most, batch.columns)) + rows * row_bytes <= PIECE_BYTES:
         yield batch
         return
     for start, end in _cuts(_added(_sizes_of(batch), row_bytes), rows):

@@ -199,6 +199,8 @@ class _GroupReader:
 
     def bytes_of_pages(self, groups: Sequence[Group]) -> int | None:
         """What is read of groups of which single pages are; None where one is read otherwise."""
+        if self.file.body is not None:
+            return None
         size = 0
         for group in groups:
             among = self._among.get(group.ordinal)
@@ -333,6 +335,8 @@ class _GroupReader:
         self, group: Group, tops: Iterable[int], keep: pa.BooleanArray | None
     ) -> list[ByteRange]:
         """The pages that hold the rows of `keep`, of columns where that spares much, and the others."""
+        if self.file.body is not None:
+            return []  # all of it is here
         tops = tuple(tops)
         self._plan_pages(group.ordinal, tops, keep)
         sparse, whole = self._split(group, tops)
@@ -353,7 +357,7 @@ class _GroupReader:
         for top in tops:
             self._sparse.pop((ordinal, top), None)
         # Before the footer and the indexes are looked at: Inlay's own decoder takes its time.
-        if not tops or keep is None or self.file.body is not None or not may_be_sparse(keep):
+        if not tops or keep is None or not may_be_sparse(keep):
             return
         footer = self.file.footer
         if footer is None:

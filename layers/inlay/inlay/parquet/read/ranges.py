@@ -541,10 +541,6 @@ class _Running(Generic[T]):
     def waiting(self) -> list[Future[Any]]:
         return [f for f in self.futures if not f.done()]
 
-    @property
-    def held(self) -> int:
-        return self.unit.cost_bytes + (self.unit.growth_bytes if self.grown else 0)
-
 
 def run_ahead(
     units: Iterable[Unit[T]],
@@ -584,8 +580,7 @@ def run_ahead(
                 upcoming = next(source, None) if upcoming is None else upcoming
                 if upcoming is None or not flight.may_begin(upcoming):
                     break
-                begun, upcoming = _Running(upcoming), None
-                flight.running.append(begun)
+                begun, upcoming = flight.begin(upcoming), None
                 _advance(begun, executor)
             if not flight.running:
                 return
@@ -600,7 +595,7 @@ def run_ahead(
             yield head.value  # type: ignore[misc]  # done without an error: it has one
             check_same_process(began, "this stream of rows")
             # Only now: until the consumer comes back, the result is still held.
-            flight.running.popleft()
+            flight.end_first()
             flight.window = min(parallel, flight.window * 2)
     finally:
         # In a process forked meanwhile the jobs never end: their threads belong to the parent.
@@ -615,6 +610,10 @@ class _Flight(Generic[T]):
     budget_bytes: int
     window: int
     running: deque[_Running[T]] = field(default_factory=deque)
+    # Of these units: what they began with, what is to be added to it, and what has been.
+    cost_bytes: int = 0
+    growth_bytes: int = 0
+    grown_bytes: int = 0
 
     @property
     def has_place(self) -> bool:
@@ -622,12 +621,26 @@ class _Flight(Generic[T]):
 
     def may_begin(self, unit: Unit[T]) -> bool:
         """Whether the unit fits, beside the growth of whichever grows most; the first always does."""
-        if not self.running:
+        begun = self.cost_bytes + unit.cost_bytes
+        if not self.running or begun + self.growth_bytes + unit.growth_bytes <= self.budget_bytes:
             return True
-        units = (unit, *(running.unit for running in self.running))
-        begun = sum(one.cost_bytes for one in units)
-        to_come = max(one.growth_bytes for one in units)
+        growths = (running.unit.growth_bytes for running in self.running)
+        to_come = max(unit.growth_bytes, *growths)
         return begun + to_come <= self.budget_bytes and self._has_room(unit.cost_bytes)
+
+    def begin(self, unit: Unit[T]) -> _Running[T]:
+        running = _Running(unit)
+        self.running.append(running)
+        self.cost_bytes += unit.cost_bytes
+        self.growth_bytes += unit.growth_bytes
+        return running
+
+    def end_first(self) -> None:
+        running = self.running.popleft()
+        self.cost_bytes -= running.unit.cost_bytes
+        self.growth_bytes -= running.unit.growth_bytes
+        if running.grown:
+            self.grown_bytes -= running.unit.growth_bytes
 
     def ready(self) -> Iterator[_Running[T]]:
         """The units that can be resumed, each for as long as it can. They grow in their order."""
@@ -638,6 +651,7 @@ class _Flight(Generic[T]):
                     break
                 if running.asks:
                     running.asks, running.grown = False, True
+                    self.grown_bytes += running.unit.growth_bytes
                 yield running
             in_turn = in_turn and (running.grown or running.done)
 
@@ -649,7 +663,7 @@ class _Flight(Generic[T]):
         return running is self.running[0] or self._has_room(running.unit.growth_bytes)
 
     def _has_room(self, more: int) -> bool:
-        return sum(running.held for running in self.running) + more <= self.budget_bytes
+        return self.cost_bytes + self.grown_bytes + more <= self.budget_bytes
 
 
 def run(steps: Steps[T], executor: Executor) -> T:

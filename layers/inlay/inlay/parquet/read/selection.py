@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -94,7 +95,7 @@ class PredicateFilter:
         return selected(self.predicate, batch, columns_of(schema))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Projection:
     """What to read of each task: columns, and what the rows are cut down to.
 
@@ -120,15 +121,15 @@ class Projection:
         schema = task.with_values(self.schema)
         return self if schema is self.schema else replace(self, schema=schema)
 
-    @property
+    @cached_property
     def result(self) -> pa.Schema:
         """The Arrow schema of the batches."""
-        fields = list(schema_to_arrow(subschema(self.schema, self.columns), with_ids=False))
+        result = schema_to_arrow(subschema(self.schema, self.columns), with_ids=False)
         if self.position:
-            fields.append(pa.field(POSITION_COLUMN, pa.int64(), nullable=False))
+            result = result.append(pa.field(POSITION_COLUMN, pa.int64(), nullable=False))
         if self.file:
-            fields.append(pa.field(FILE_COLUMN, FILE_TYPE, nullable=False))
-        return pa.schema(fields)
+            result = result.append(pa.field(FILE_COLUMN, FILE_TYPE, nullable=False))
+        return result
 
 
 def narrowed(projection: Projection, tasks: Iterable[FileTask]) -> Projection:
