@@ -11,7 +11,7 @@ import pyarrow as pa
 from inlay.format.schema import Primitive
 from inlay.format.values import physical
 from inlay.parquet.arrow.evaluate import columns_of, selected
-from inlay.parse.calculate import parse_predicate
+from inlay.parse.condition import parse_predicate
 from inlay.parse.show import format_value
 from inlay.table import Table
 

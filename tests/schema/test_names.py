@@ -31,7 +31,7 @@ from inlay.ops.schema.create import _column_ids
 from inlay.ops.write.apply_changes import _order_names
 from inlay.ops.write.ingest import Rejected
 from inlay.ops.write.keyed_rows import key_names
-from inlay.parse.calculate import parse_condition
+from inlay.parse.condition import parse_condition
 from inlay.parse.grammar import quote_path
 from inlay.parse.partitioning import partition_fields, spec_text
 from inlay.parse.setters import parse_assignments

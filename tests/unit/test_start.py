@@ -16,10 +16,9 @@ import inlay
 from inlay.cli.inspecting import arrow_types
 from inlay.format.leaf_types import LEAF_TYPES, LeafName
 from inlay.format.schema import Primitive
-from inlay.lazy import import_now
+from inlay.lazy import LazyModule, import_now
 from inlay.local.s3server import EmbeddedAws
 from inlay.parquet.arrow.types import arrow_primitive
-from inlay.table import LazyModule
 
 PROGRAM = """
 import sys

@@ -20,17 +20,23 @@ import inlay
 import pyarrow as pa
 
 PACKAGE = str(Path(inlay.__file__).parent)
+LAZY = PACKAGE + "/lazy.py"  # gives attributes of modules: nobody reads it on the way
 files, depth, counting = set(), 0, False
+
+
+def visits(frame):
+    file = frame.f_code.co_filename
+    return file.startswith(PACKAGE) and file != LAZY
 
 
 def called(frame, event, _):
     global depth
-    if not counting or event != "call" or not frame.f_code.co_filename.startswith(PACKAGE):
+    if not counting or event != "call" or not visits(frame):
         return
     files.add(frame.f_code.co_filename)
     above = 0
     while frame is not None:
-        above += frame.f_code.co_filename.startswith(PACKAGE)
+        above += visits(frame)
         frame = frame.f_back
     depth = max(depth, above)
 

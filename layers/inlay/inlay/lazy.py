@@ -6,6 +6,7 @@ import gc
 import sys
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 
 def import_now(name: str) -> ModuleType:
@@ -19,3 +20,18 @@ def import_now(name: str) -> ModuleType:
         return import_module(name)
     finally:
         gc.enable()
+
+
+class LazyModule:
+    """Stands in for the module `name`, which the first access to an attribute imports."""
+
+    __slots__ = ("_module", "_name")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._module: ModuleType | None = None
+
+    def __getattr__(self, attribute: str) -> Any:
+        if self._module is None:
+            self._module = import_now(self._name)
+        return getattr(self._module, attribute)

@@ -102,10 +102,3 @@ class _Tqdm:
         for bar in self._bars.values():
             bar.close()
         self._bars.clear()
-
-
-def reporter(progress: bool | Progress) -> Progress:
-    """What `progress=` means: a function that is called, True for bars, False for nothing."""
-    if progress is True:
-        return Bars()
-    return no_progress if progress is False else progress

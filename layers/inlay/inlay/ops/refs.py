@@ -26,7 +26,6 @@ from inlay.ops.metadata.load import (
     load_version,
     on_branch,
 )
-from inlay.ops.read.compare_statistics import check_key
 from inlay.plan.change import (
     AddFiles,
     AddMarkers,
@@ -416,6 +415,8 @@ def _check_key(
         compared = [(f, uncompared(layout, f, layout.primary_key, known)) for f, known in files]
         new = [(entry, columns) for entry, columns in compared if columns]
         if new:
+            from inlay.ops.read.compare_statistics import check_key  # most merges add no key
+
             check_key(replace(ctx, branch=ref), new, layout.schemas, layout.schema)
 
 

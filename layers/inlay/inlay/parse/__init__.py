@@ -4,7 +4,7 @@
 """
 
 from inlay.format.expression import Assignment, Assignments, Condition
-from inlay.parse.calculate import condition_of, parse_condition, parse_predicate
+from inlay.parse.condition import condition_of, parse_condition, parse_predicate
 from inlay.parse.grammar import MAX_TEXT
 from inlay.parse.setters import parse_assignments
 from inlay.parse.show import format_predicate, format_value

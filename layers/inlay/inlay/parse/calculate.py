@@ -21,7 +21,6 @@ from inlay.format.expression import (
     WIDEST_DIGITS,
     Apply,
     Column,
-    Condition,
     Constant,
     Expression,
     Test,
@@ -29,9 +28,9 @@ from inlay.format.expression import (
     number,
 )
 from inlay.format.leaf_types import NUMERIC, Family, LeafName
-from inlay.format.predicate import TRUE, Like, Predicate, check_bounds, quote_like
+from inlay.format.predicate import Like, Predicate, check_bounds, quote_like
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type
-from inlay.parse.grammar import errors_in, over_many_rows, parse_text, refused, resolve
+from inlay.parse.grammar import over_many_rows, refused, resolve
 from inlay.parse.syntax import (
     Between,
     Calculation,
@@ -52,8 +51,7 @@ from inlay.parse.syntax import (
     Syntax,
 )
 from inlay.parse.times import UNITS
-from inlay.parse.values import Values
-from inlay.parse.where import Binder, ConstantFolder, is_plain, read_as
+from inlay.parse.where import Binder, is_plain, read_as
 
 BOOL = Primitive("bool")
 WHOLE = Primitive("int64")
@@ -84,63 +82,15 @@ _OF_NUMBERS = {"FLOOR": "floor", "CEIL": "ceil", "CEILING": "ceil", "ABS": "abs"
 _AGGREGATES = ("SUM", "COUNT", "AVG", "MIN", "MAX")
 
 
-def parse_condition(
-    text: str,
-    schema: Schema,
-    *,
-    now: Callable[[], int] | None = None,
-    values: Values | None = None,
-) -> Condition:
-    """A WHERE text as a condition on `schema`; `now` gives microseconds since 1970, and is called
-    only if the text uses the time; `values` are what `?` and `:name` stand for. Raises InvalidPredicate,
-    pointing at the place."""
-    with errors_in(text):
-        folder = ConstantFolder(schema, now)
-        root = folder.fold(parse_text(text, values))
-        binder = Calculator(schema)
-        if is_plain(root, schema):
-            predicate = binder.plain.condition(root)
-            return Condition(check_bounds(predicate), None, text, folder.timed)
-        parts = root.parts if isinstance(root, Joined) and root.op == "AND" else (root,)
-        bound = [binder.condition(part) for part in parts]
-        predicate = check_bounds(implied(Apply("and", tuple(bound), BOOL)))
-        # Plain parts are evaluated first, calculations only on the rows that these leave.
-        bound.sort(key=lambda part: not isinstance(part, Test))
-        whole = bound[0] if len(bound) == 1 else Apply("and", tuple(bound), BOOL)
-        return Condition(predicate, whole, text, folder.timed)
-
-
-def condition_of(
-    where: str | Predicate | None,
-    schema: Schema,
-    now: Callable[[], int],
-    values: Values | None = None,
-) -> Condition:
-    """A condition to change rows by: SQL text or the format's own tree. `now` is the clock of `now()`,
-    `values` are what `?` and `:name` stand for."""
-    if where is None:
-        return Condition(TRUE)
-    if isinstance(where, str):
-        return parse_condition(where, schema, now=now, values=values)
-    if isinstance(where, Predicate):
-        return Condition(where)
-    raise InvalidRequest(
-        f"a condition cannot be a {type(where).__module__}.{type(where).__qualname__} here",
-        next_step="Write it as SQL text: \"id = 1 AND name LIKE 'a%'\"",
-    )
-
-
-def parse_predicate(text: str, schema: Schema, values: Values | None = None) -> Predicate:
-    """A WHERE text as a predicate that can be stored; `values` as in `condition_of`. Raises
-    InvalidPredicate, pointing at the place."""
-    condition = parse_condition(text, schema, values=values)
-    if condition.calculated is not None:
-        raise InvalidPredicate(
-            "this condition calculates, and only columns compared with literals are allowed here",
-            text=text,
-            next_step="Compare columns with literals only, or find the rows first and give their keys",
-        )
-    return condition.predicate
+def calculated(root: Syntax, schema: Schema) -> tuple[Predicate, Expression]:
+    """A condition that is no predicate: the predicate that it implies, and all of it."""
+    parts = root.parts if isinstance(root, Joined) and root.op == "AND" else (root,)
+    binder = Calculator(schema)
+    bound = [binder.condition(part) for part in parts]
+    predicate = check_bounds(implied(Apply("and", tuple(bound), BOOL)))
+    # Plain parts are evaluated first, calculations only on the rows that these leave.
+    bound.sort(key=lambda part: not isinstance(part, Test))
+    return predicate, bound[0] if len(bound) == 1 else Apply("and", tuple(bound), BOOL)
 
 
 class Calculator:

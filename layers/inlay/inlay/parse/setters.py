@@ -16,7 +16,6 @@ from inlay.format.binding import Number, Text, Written, neighbours
 from inlay.format.expression import Assigned, Assignment, Assignments, Column, Expression
 from inlay.format.schema import Field, Primitive, Schema, Value, split_path
 from inlay.format.values import widens
-from inlay.parse.calculate import Calculator
 from inlay.parse.grammar import errors_in, parse_text, refused, resolve, spelled
 from inlay.parse.syntax import Calculation, Given, Name, Span, Syntax
 from inlay.parse.values import Values, written_of
@@ -113,6 +112,8 @@ class _Setter:
                     "Assign a column of its type, NULL, or the fields of a struct one by one",
                 )
             case _:  # the calculator knows every kind
+                from inlay.parse.calculate import Calculator
+
                 expression = Calculator(self.schema).expression(node)
                 self.check(node, expression)
                 return expression

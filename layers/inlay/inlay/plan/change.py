@@ -13,7 +13,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from inlay.errors import InvalidRequest, a_type
 from inlay.format.entry import BODY_BYTES, IDENTITY_BYTES, DataFile, Marker
@@ -33,7 +33,9 @@ from inlay.plan.answers import NeedSegments as NeedSegments
 from inlay.plan.answers import RequestRefused as RequestRefused
 from inlay.plan.answers import SegmentKind as SegmentKind
 from inlay.plan.positions import PositionMap
-from inlay.plan.schema_evolution import Evolution
+
+if TYPE_CHECKING:
+    from inlay.plan.schema_evolution import Evolution
 
 
 @dataclass(frozen=True, slots=True)

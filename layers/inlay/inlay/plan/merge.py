@@ -35,7 +35,6 @@ from inlay.plan.change import Conflict
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, fields_of_marker, marker_may_hit
-from inlay.plan.schema_conflicts import why_unreadable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +149,8 @@ def merged_layout(main: Snapshot, branch: Snapshot, base: Snapshot) -> Snapshot 
 def layout_conflict(shape: Snapshot, plan: MergePlan, main: State, base: State) -> Conflict | None:
     """Why something that main or the branch did cannot be read in the columns of the merge: deletes that
     name a column the other side dropped, values that do not fit its wider type."""
+    from inlay.plan.schema_conflicts import why_unreadable  # most merges are of the same columns
+
     schema = shape.schema
     known = schema.fields_by_id.keys()
     for marker in (*main.markers(), *plan.erasing):

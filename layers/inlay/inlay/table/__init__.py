@@ -30,7 +30,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from html import escape
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from inlay import arguments
@@ -47,7 +46,7 @@ from inlay.format.keys import POINTER
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import settings
 from inlay.format.snapshot import Note, Snapshot, make_note
-from inlay.lazy import import_now
+from inlay.lazy import LazyModule
 from inlay.ops import context as context_op
 from inlay.ops.context import Context, Progress
 from inlay.ops.metadata.load import (
@@ -65,26 +64,9 @@ from inlay.ops.metadata.load import (
 from inlay.ops.read.plan import load_plan
 from inlay.plan.metadata.state import State
 from inlay.plan.refs import MAIN, past_view, ref_view
-from inlay.progress import reporter
 from inlay.storage.base import Head
 from inlay.storage.open import below, parse_location
 from inlay.storage.wrapped import Usage
-
-
-class LazyModule:
-    """Stands in for the module `name`, which the first access to an attribute imports."""
-
-    __slots__ = ("_module", "_name")
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._module: ModuleType | None = None
-
-    def __getattr__(self, attribute: str) -> Any:
-        if self._module is None:
-            self._module = import_now(self._name)
-        return getattr(self._module, attribute)
-
 
 # Arrow and the operations are imported when first used: a process that only reads starts sooner, and one
 # that only asks metadata, sooner still.
@@ -415,9 +397,18 @@ def connect(
     return context_op.connect(
         arguments.location(uri),
         executor=executor,
-        progress=reporter(progress),
+        progress=_progress_of(progress),
         storage_options=storage_options,
     )
+
+
+def _progress_of(progress: bool | Progress) -> Progress:
+    """What `progress=` means: a function that is called, True for bars, False for nothing."""
+    if progress is True:
+        from inlay.progress import Bars  # most work is too short to be shown
+
+        return Bars()
+    return context_op.no_progress if progress is False else progress
 
 
 class Table:

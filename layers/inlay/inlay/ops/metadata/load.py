@@ -26,7 +26,6 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.codec import PREPARED, SchemaLoader, decode_head, decode_schemas, decode_snapshot
 from inlay.format.entry import Types
-from inlay.format.leaves import decode_files, decode_ledger, decode_markers, decode_references
 from inlay.format.predicate import TRUE, And, Comparison, Literal, Predicate
 from inlay.format.properties import handed_over
 from inlay.format.schema import Primitive, Schema
@@ -409,15 +408,17 @@ def load_segments(ctx: Context, state: State, need: NeedSegments) -> State:
 
 
 def decode_segment(kind: SegmentKind, data: bytes, *, key: str, types: Types) -> Sequence[Any]:
+    from inlay.format import leaves  # small tables have none
+
     match kind:
         case "files":
-            return decode_files(data, key=key)
+            return leaves.decode_files(data, key=key)
         case "markers":
-            return decode_markers(data, key=key, types=types)
+            return leaves.decode_markers(data, key=key, types=types)
         case "ledger":
-            return decode_ledger(data, key=key)
+            return leaves.decode_ledger(data, key=key)
         case "nodes":
-            return decode_references(data, key=key)
+            return leaves.decode_references(data, key=key)
         case _:
             assert_never(kind)
 

@@ -44,7 +44,7 @@ def polars_predicate(where: Any, snapshot: Snapshot, schema: Schema | None = Non
 def bound(
     where: Any, snapshot: Snapshot, now: Callable[[], int], values: Values | None = None
 ) -> Condition:
-    """A condition to change rows by; see `inlay.parse.calculate.condition_of`. Raises `InvalidPredicate`,
+    """A condition to change rows by; see `inlay.parse.condition.condition_of`. Raises `InvalidPredicate`,
     `InvalidRequest`."""
     if isinstance(where, pc.Expression):
         from inlay.parquet.arrow.expression_predicate import predicate_of  # most give SQL

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from inlay.errors import UntrueStatistics
 from inlay.ops import refs
@@ -17,7 +18,9 @@ from inlay.ops.context import Context
 from inlay.ops.maintain.compact import repack
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.plan.change import Request
-from inlay.plan.schema_evolution import Evolution
+
+if TYPE_CHECKING:
+    from inlay.plan.schema_evolution import Evolution
 
 # Files of other writers that come meanwhile are compared with the old key, and may need another try.
 MAX_TRIES = 4

@@ -9,6 +9,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,10 +25,15 @@ from inlay.format.expression import (
     Test,
 )
 from inlay.format.schema import Field, Primitive, Schema, Struct
-from inlay.parquet.arrow.calculate import NotCalculable, calculate, to_float
+from inlay.lazy import LazyModule
 from inlay.parquet.arrow.evaluate import Columns, columns_of
 from inlay.parquet.arrow.pieces import halved, pieces, repeated
 from inlay.parquet.arrow.types import arrow_type, to_arrow_scalar
+
+if TYPE_CHECKING:
+    from inlay.parquet.arrow import calculate
+else:  # most updates assign what is given
+    calculate = LazyModule("inlay.parquet.arrow.calculate")
 
 
 def assigned(
@@ -92,8 +98,8 @@ def _value(
                 assert isinstance(field.type, Primitive)
                 values = repeated(to_arrow_scalar(field.type, value), batch.num_rows)
             case Column() | Constant() | Test() | Apply() as expression:
-                values = _fitted(calculate(expression, batch, columns), target)
-    except NotCalculable as error:
+                values = _fitted(calculate.calculate(expression, batch, columns), target)
+    except calculate.NotCalculable as error:
         fault = f"the value of column {field.name!r} cannot be calculated: {error}"
     except pa.ArrowInvalid:
         fault = (
@@ -115,7 +121,7 @@ def _fitted(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_floating(target) and not pa.types.is_floating(values.type):
         values = values.cast(pa.float64(), safe=pa.types.is_integer(values.type))
     if target == pa.float32():
-        values = to_float(values)
+        values = calculate.to_float(values)
     return values.cast(target)
 
 

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from inlay.format.codec import encode_schemas, encode_snapshot, version_of
 from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker, Types
-from inlay.format.leaves import encode_files, encode_ledger, encode_markers
 from inlay.format.properties import handed_over
 from inlay.format.snapshot import (
     LEDGER_MAX_RECORDS,
@@ -36,6 +35,7 @@ from inlay.format.snapshot import (
     with_note,
 )
 from inlay.format.values import order_key
+from inlay.lazy import LazyModule
 from inlay.plan.change import (
     AddFiles,
     AddMarkers,
@@ -73,7 +73,13 @@ from inlay.plan.metadata.state import (
 )
 from inlay.plan.pruning.partitions import has_partitioning
 from inlay.plan.pruning.prune import Evidence
-from inlay.plan.schema_conflicts import is_evolved
+
+if TYPE_CHECKING:
+    from inlay.format import leaves
+    from inlay.plan import schema_conflicts
+else:  # most commits write no leaf, and alter no schema
+    leaves = LazyModule("inlay.format.leaves")
+    schema_conflicts = LazyModule("inlay.plan.schema_conflicts")
 
 E = TypeVar("E", bound=DataFile | Marker)
 
@@ -117,7 +123,7 @@ class _Files(_Entries[DataFile]):
         self.columns = tuple(dict.fromkeys((*split, *self.keys)))[:REFERENCE_COLUMNS]
 
     def encode(self, entries: Sequence[DataFile]) -> bytes:
-        return encode_files(entries, self.types)
+        return leaves.encode_files(entries, self.types)
 
     def summarize(self, leaf: Segment, entries: Sequence[DataFile]) -> Segment:
         schema_id, stats = self.evidence.of_files(entries, self.columns)
@@ -155,7 +161,7 @@ class _Markers(_Entries[Marker]):
     growth = 16  # every scan reads all of them, and they are small
 
     def encode(self, entries: Sequence[Marker]) -> bytes:
-        return encode_markers(entries, self.types)
+        return leaves.encode_markers(entries, self.types)
 
 
 class _Records(Packing[LedgerRecord]):
@@ -168,7 +174,7 @@ class _Records(Packing[LedgerRecord]):
         self.forgotten_us = forgotten_before(snapshot)
 
     def encode(self, entries: Sequence[LedgerRecord]) -> bytes:
-        return encode_ledger(entries)
+        return leaves.encode_ledger(entries)
 
     def is_new(self, entry: LedgerRecord) -> bool:
         return entry.version is None
@@ -299,7 +305,7 @@ def apply(
         return admitted
     change = admitted.change
 
-    edits = [u for u in change.of(AlterSchema) if is_evolved(state.snapshot, u)]
+    edits = [u for u in change.of(AlterSchema) if schema_conflicts.is_evolved(state.snapshot, u)]
     layouts = [u for u in change.of(SetPartitioning) if has_partitioning(state.snapshot, u)]
     if edits or layouts:
         if len(edits) + len(layouts) == len(change.updates):

@@ -60,12 +60,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from inlay.format.entry import DataFile, Marker, Rows
 from inlay.format.predicate import field_ids
 from inlay.format.properties import RECEIPT_CHAIN
 from inlay.format.snapshot import Segment, Snapshot
+from inlay.lazy import LazyModule
 from inlay.plan.change import (
     AddFiles,
     AddMarkers,
@@ -106,13 +107,11 @@ from inlay.plan.pruning.partitions import repartitioned, validate_spec
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.refs import is_retained, validate_refs
 from inlay.plan.scan import fields_of_marker, marker_may_hit
-from inlay.plan.schema_conflicts import (
-    altered,
-    evolved,
-    needed_entries,
-    validate_schema,
-    why_unreadable,
-)
+
+if TYPE_CHECKING:
+    from inlay.plan import schema_conflicts
+else:  # most commits alter no schema
+    schema_conflicts = LazyModule("inlay.plan.schema_conflicts")
 
 
 def validate(state: State, change: Change) -> Conflict | None:
@@ -149,7 +148,7 @@ def _against_update(state: State, change: Change, update: Update) -> Conflict | 
         case RemoveFiles(keys):
             return _validate_live(state, set(keys))
         case AlterSchema():
-            return validate_schema(_partitioned(state, change), update)
+            return schema_conflicts.validate_schema(_partitioned(state, change), update)
         case SetPartitioning():
             return validate_spec(_with_columns(snapshot, change), update)
         case OpenErasure(erasure):
@@ -183,7 +182,8 @@ def _with_columns(snapshot: Snapshot, change: Change) -> Snapshot:
     """The base with the columns that come with its files."""
     for update in change.of(AlterSchema):
         if update.planned_on == snapshot.schema_id:
-            snapshot = altered(snapshot, evolved(snapshot, update), update)
+            schema = schema_conflicts.evolved(snapshot, update)
+            snapshot = schema_conflicts.altered(snapshot, schema, update)
     return snapshot
 
 
@@ -354,7 +354,9 @@ def needed(state: State, change: Change, *, resolved: int = 0) -> NeedSegments |
 
 
 def _files(state: State, change: Change, resolved: int) -> tuple[Segment, ...]:
-    shrinks = any(needed_entries(state.snapshot, u)[0] for u in change.of(AlterSchema))
+    shrinks = any(
+        schema_conflicts.needed_entries(state.snapshot, u)[0] for u in change.of(AlterSchema)
+    )
     ends = any(e.predicate is None for u in change.of(MoveErasures) for e in u.erasures)
     if change.of(RecountTotals) or shrinks or ends:
         return state.missing_files()
@@ -398,7 +400,9 @@ def _newer_or(change: Change, resolved: int | None) -> SegmentFilter:
 
 def _markers(state: State, change: Change) -> tuple[Segment, ...]:
     replaces_files = bool(change.units or change.removed)
-    drops = any(needed_entries(state.snapshot, u)[1] for u in change.of(AlterSchema))
+    drops = any(
+        schema_conflicts.needed_entries(state.snapshot, u)[1] for u in change.of(AlterSchema)
+    )
     recounts = bool(change.of(RecountTotals))
     if replaces_files or change.dropped or recounts or drops or change.forgotten:
         return state.missing_markers()
@@ -426,7 +430,7 @@ def _validate_added(
             if derived:
                 return Conflict("the schema was changed while rows were derived under it")
             recorded = snapshot.schema_by_id(entry.schema_id)
-            reason = why_unreadable(entry, recorded, snapshot.schema)
+            reason = schema_conflicts.why_unreadable(entry, recorded, snapshot.schema)
             if reason:
                 return Conflict(reason)
     return None

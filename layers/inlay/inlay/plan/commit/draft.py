@@ -85,8 +85,6 @@ from inlay.plan.scan import (
     plan_scan,
     reference_may_hit,
 )
-from inlay.plan.schema_conflicts import altered, evolved
-from inlay.plan.schema_evolution import field_at
 
 E = TypeVar("E", bound=DataFile | Marker)
 
@@ -412,6 +410,9 @@ class Draft:
             case HandOver(at):
                 return _with_properties(snapshot, {HANDED_OVER: None if at is None else str(at)})
             case AlterSchema(evolution=evolution):
+                from inlay.plan.schema_conflicts import altered, evolved
+                from inlay.plan.schema_evolution import field_at
+
                 schema = evolved(self.base, update)
                 declared = {field_at(schema, path).id: t for path, t in evolution.declared}
                 types = with_arrow_types(_with_widened_orders(snapshot, schema), declared)

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from inlay.format.entry import ColumnStats, Types
-from inlay.format.leaves import encode_references
 from inlay.format.snapshot import NODE_MAX_LEAVES, Segment, Tier
 from inlay.plan.change import NeedSegments, NewSegment
 from inlay.plan.metadata.state import Nodes, open_tree, under
@@ -111,6 +110,8 @@ class Writer:
         return segments
 
     def nodes(self, packing: Packing[T], leaves: Sequence[Segment]) -> list[Segment]:
+        from inlay.format.leaves import encode_references  # small tables have none
+
         segments: list[Segment] = []
         for start in range(0, len(leaves), NODE_MAX_LEAVES):
             inner = tuple(leaves[start : start + NODE_MAX_LEAVES])
