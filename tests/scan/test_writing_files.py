@@ -128,6 +128,22 @@ def test_few_of_many_columns_show_how_small_rows_become(lake: Any, monkeypatch: 
     assert all(40_000 <= size <= 130_000 for size in stored), stored
 
 
+@pytest.mark.parametrize("period", [2, 4, 8])
+def test_kinds_of_columns_may_take_turns(lake: Any, monkeypatch: Any, period: int) -> None:
+    """Half of them are random and all alike wide; one in eight is looked at."""
+    monkeypatch.setattr("inlay.parquet.write.writer.SAMPLE_COLUMNS", 50)
+    dice = random.Random(6)
+    columns = {
+        f"c{n}": pa.array(
+            [dice.getrandbits(60) if n % period < period // 2 else n for _ in range(500)]
+        )
+        for n in range(400)
+    }
+    [entry] = lake.write(pa.table(columns), row_group_bytes=1_200_000)
+    [stored] = stored_groups(lake, entry)
+    assert 800_000 < stored < 1_000_000
+
+
 def test_small_batches_become_whole_row_groups(lake: Any) -> None:
     batches = TABLE.to_batches(max_chunksize=77)
     [entry] = write_files(lake.target(), batches, SCHEMA, Layout(row_group_rows=4000))

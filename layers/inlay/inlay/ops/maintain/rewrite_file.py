@@ -432,13 +432,10 @@ def _as_a_whole(ctx: Context, loaded: LoadedTable, task: FileTask, looked: RowDe
         target_file_bytes=_NO_TARGET,
         key_values=described,
     )
-    target = target_of(ctx, loaded.date_us)
+    target, file = target_of(ctx, loaded.date_us), task.file
+    known = None if file.is_foreign else (file.size - file.footer_size) / max(1, file.rows)
     [output] = write_files(
-        target,
-        _kept_rows(ctx, task, looked, schema),
-        schema,
-        layout,
-        row_bytes=None if task.file.is_foreign else task.file.size / max(1, task.file.rows),
+        target, _kept_rows(ctx, task, looked, schema), schema, layout, row_bytes=known
     )
     if output.rows != len(looked.kept):
         raise SourceChanged(

@@ -169,8 +169,7 @@ def subschema(schema: Schema, columns: Iterable[int]) -> Schema:
 
 def top_columns(schema: Schema, fields: Iterable[int]) -> tuple[int, ...]:
     """The top-level columns that hold `fields`, in the schema's order."""
-    field_ids = frozenset(fields)
-    names = {path[0] for path, field in schema.walk() if field.id in field_ids} if field_ids else ()
+    names = {path[0] for field_id in fields if (path := schema.path_of(field_id)) is not None}
     return tuple(field.id for field in schema.fields if field.name in names)
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import io
 import math
+import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -618,11 +619,14 @@ def _refused_columns(group: pa.Table) -> str:
 
 
 def _some_columns(table: pa.Table) -> pa.Table:
-    """At most `SAMPLE_COLUMNS`, the largest and others of each size."""
+    """At most `SAMPLE_COLUMNS`, the largest and others of each size. Those of one size are in no order:
+    their kinds may take turns."""
     step = -(-table.num_columns // SAMPLE_COLUMNS)
     if step < 2:
         return table
-    by_size = sorted(range(table.num_columns), key=lambda at: -table.column(at).nbytes)
+    dice = random.Random(0)
+    places = range(table.num_columns)
+    by_size = sorted(places, key=lambda at: (-table.column(at).nbytes, dice.random()))
     return table.select(sorted(by_size[::step]))
 
 
