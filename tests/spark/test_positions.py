@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import inlay
+from inlay.errors import CorruptTable
 from inlay.spark import InlayTable, dml, explain, read
 from inlay.spark.context import java_class
 
@@ -369,3 +370,36 @@ def test_what_spark_refreshes_has_the_same_rows(spark: Any, new_table: NewTable)
     finally:
         spark.catalog.dropTempView("kept")
         cached.unpersist()
+
+
+def test_files_of_the_same_size_are_told_apart_by_name(spark: Any, new_table: NewTable) -> None:
+    """Beside a file with deletes, of those without and of those with; then each again, of its own size."""
+    table = new_table(pa.table({"id": range(300)}), primary_key="id")
+    table.append(pa.table({"id": range(300, 600)}))
+    table.append(pa.table({"id": range(600, 900)}))
+    assert len(set(table.inspect.files()["bytes"].to_pylist())) == 1
+    gone: set[int] = set()
+    for key in (5, 305, 606):
+        table.delete(f"id = {key}", mode="vector")
+        gone.add(key)
+        assert explain(spark, table.uri).source_files == 0
+        found = [row.id for row in read(spark, table.uri).orderBy("id").collect()]
+        assert found == sorted(set(range(900)) - gone)
+    table.append(pa.table({"id": range(900, 1_000)}))
+    table.delete("id = 950", mode="vector")
+    found = [row.id for row in read(spark, table.uri).orderBy("id").collect()]
+    assert found == sorted(set(range(1_000)) - gone - {950})
+
+
+def test_a_file_of_another_size_than_its_table_says_is_refused(
+    spark: Any, new_table: NewTable
+) -> None:
+    """By their sizes files are told apart that have rows deleted by position."""
+    table = new_table(pa.table({"id": range(300)}), primary_key="id")
+    table.delete("id = 5", mode="vector")
+    assert read(spark, table.uri).count() == 299
+    key = table.inspect.files()["key"][0].as_py()
+    with open(f"{table.uri.removeprefix('file://')}/{key}", "ab") as file:
+        file.write(b"PAR1")
+    with pytest.raises(CorruptTable, match="sizes"):
+        read(spark, table.uri)

@@ -32,12 +32,11 @@ from inlay.engine import (
     ScanParts,
     Schema,
 )
-from inlay.errors import InvalidRequest
+from inlay.errors import CorruptTable, InvalidRequest
 from inlay.spark.conditions import (
     TRUE,
     attribute,
     attribute_at,
-    column_as,
     column_of,
     condition_of,
     expression_of,
@@ -53,7 +52,7 @@ from inlay.spark.context import java_class, to_seq
 from inlay.spark.types import arrow_for, has_twins, physical_type, spark_leaf, spark_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 # Whether Spark's own reader and writer are used where they do exactly what the source does.
@@ -91,14 +90,9 @@ LOCAL_BYTES = 4 * 1024 * 1024
 # at once: 128 million rows.
 MAX_BITMAP_BYTES = 16 * 1024 * 1024
 # Up to so many files and bytes in all, bitmaps are part of the condition, which costs a row less than a
-# join: its file is looked for in a list. Every task is sent all of them.
+# join: its file is looked for in a list, by its size. Every task is sent all of them.
 INLINE_FILES = 16
 INLINE_BYTES = 1024 * 1024
-# Columns of bitmaps, one after the other, and of the number of each one's first word.
-_WORDS = "__inlay_words"
-_STARTS = "__inlay_starts"
-# A word's number that no bitmap has, with the number of any row's word added.
-_NOWHERE = -(2**30)
 # Added columns: the name of a row's file, and its position there.
 FILE = "__inlay_file"
 POSITION = "__inlay_position"
@@ -111,6 +105,7 @@ V1_SOURCES = "spark.sql.sources.useV1SourceList"
 # Rows of a batch; where Spark takes it for "no limit", PySpark takes no Arrow and reads no Python source.
 BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
+_FILES = "org.apache.spark.sql.execution.datasources."
 # Spark's own reader of Parquet.
 SPARK_READER = OtherReader(
     physical=physical_type,
@@ -487,41 +482,47 @@ def _frame(
     by_position = share.deleted.by_position
     if by_position or placed:
         asked = asked.add(_ROW_INDEX, "long")
-    relation = _relation(spark, [f"{root}/{task.file.key}" for task in share.tasks])
-    frame = _with_nullability(spark, relation, asked)
-    is_located = by_position or placed
-    floats = [n for n, found in enumerate(looked_at) if _float(found)]
-    if floats or is_located:
-        plan = plan_of(frame)
-        read = plan.output()
+    is_inline = is_inline and _differ_in_size(share)
+    files = {f"{root}/{task.file.key}": task.file.size for task in share.tasks}
+    frame = _relation(spark, files, asked)
+    plan = relation = plan_of(frame)
+    output, width = plan.output(), len(looked_at)
+    read = output.take(width)
+    if floats := [n for n, found in enumerate(looked_at) if _float(found)]:
+        guarded = output
         for n in floats:
-            read = read.updated(n, _guarded(spark, looked_at[n], read.apply(n)))
-        if is_located:
-            position = renamed(column_of(spark, read.last()), POSITION)
-            added = [expression_of(spark, each) for each in (_name_of_file(frame), position)]
-            read = read.dropRight(1).appended(added[0]).appended(added[1])
-        frame = frame_of(spark, projected(spark, read, plan))
+            guarded = guarded.updated(n, _guarded(spark, looked_at[n], output.apply(n)))
+            read = read.updated(n, guarded.apply(n).toAttribute())
+        plan = projected(spark, guarded, plan)
     if predicate != TRUE:
-        frame = frame.where(condition_of(predicate, schema))
+        plan = filtered(spark, condition_of(predicate, schema), plan)
     for deleted in share.deleted.where:
         # NULL is not TRUE: such rows stay.
         is_gone = f.coalesce(condition_of(deleted, schema), f.lit(False))
-        frame = frame.where(~is_gone)
+        plan = filtered(spark, ~is_gone, plan)
+    words = _words(uri, share) if by_position else []
+    if by_position and is_inline:
+        plan = filtered(spark, _is_live(frame, share, words, output.last()), plan)
+    is_located = placed or (by_position and not is_inline)
+    if is_located:
+        file, position = _of_file(frame, "file_name"), column_of(spark, output.last())
+        for added in (renamed(file, FILE), renamed(position, POSITION)):
+            read = read.appended(expression_of(spark, added))
+    if by_position or placed:
+        plan = projected(spark, read, plan)
+    if plan is not relation:
+        frame = frame_of(spark, plan)
     names = {found.id: found.name for found in schema.fields}
-    for among, files in groupby(keys, key=lambda found: found.among):
+    for among, key_files in groupby(keys, key=lambda found: found.among):
         by = [names[column] for column in among]
-        gone = _keys(spark, uri, root, list(files), schema, spark_schema(schema, by))
+        gone = _keys(spark, uri, root, list(key_files), schema, spark_schema(schema, by))
         frame = _without(frame, by, gone)
-    if by_position:
-        marked, words = [file_name(task) for task, _ in share.marked()], _words(uri, share)
-        if is_inline:
-            frame = _without_bits(frame, marked, words, dropped=0 if placed else 2)
-        else:
-            frame = _without_positions(frame, len(looked_at), _bitmaps(spark, marked, words))
-    is_as_asked = [found.id for found in looked_at] == list(columns)
-    if is_as_asked and (placed or not by_position or is_inline):
+    if by_position and not is_inline:
+        marked = [file_name(task) for task, _ in share.marked()]
+        frame = _without_positions(frame, width, _bitmaps(spark, marked, words))
+    if [found.id for found in looked_at] == list(columns) and placed == is_located:
         return frame
-    kept = [attribute_at(frame, len(looked_at) + n) for n in range(2)] if placed else []
+    kept = [attribute_at(frame, width + n) for n in range(2)] if placed else []
     return frame.select(*(f.col(quoted(names[column])) for column in columns), *kept)
 
 
@@ -554,13 +555,12 @@ def _without(frame: DataFrame, by: Sequence[str], gone: DataFrame) -> DataFrame:
     return frame.join(f.broadcast(gone), reduce(operator.and_, equal), "left_anti")
 
 
-def _name_of_file(frame: Any) -> Any:
-    """The name of a row's file, without the folders, as the column FILE."""
+def _of_file(frame: Any, what: str) -> Column:
+    """What Spark knows of a row's file: `file_name`, without the folders, or `file_size`."""
     from pyspark.sql.classic.column import Column
 
     # By this method the column is found beside a column of the table of the same name.
-    of_file = frame._jdf.metadataColumn("_metadata").getField("file_name")
-    return renamed(Column(of_file), FILE)
+    return Column(frame._jdf.metadataColumn("_metadata").getField(what))
 
 
 def _words(uri: str, share: Share) -> list[pa.Int64Array]:
@@ -573,20 +573,75 @@ def _words(uri: str, share: Share) -> list[pa.Int64Array]:
     )
 
 
-def _array(spark: Any, words: pa.Int64Array, name: str) -> Any:
-    """A column of one value, as an expression, which Spark neither copies nor writes out."""
+def _differ_in_size(share: Share) -> bool:
+    """Whether each file with rows deleted by position has a size that no other file has."""
+    sizes = Counter(task.file.size for task in share.tasks)
+    return all(sizes[task.file.size] == 1 for task, _ in share.marked())
+
+
+def _is_live(frame: Any, share: Share, words: Sequence[pa.Int64Array], index: Any) -> Column:
+    """Whether a row's bit is not set; `index` is its position in its file. The files differ in size
+    (`_differ_in_size`): a number is compared in fewer steps than a name.
+
+    Bits and numbers are objects beside the code that Spark makes of it, which is the same whichever files
+    have deletes: it is compiled once in a session.
+    """
+    from pyspark.sql.classic.column import Column
+
+    spark = frame.sparkSession
+    functions = java_class(spark, "org.apache.spark.sql.functions")
+    known = java_class(spark, _EXPRESSIONS + "KnownNotNull")
+    # The first bits are those of all other files, as many as the longest has rows: none is set.
+    longest = max(task.file.rows for task in share.tasks)
+    bitmaps = [pa.array([0] * (longest // 64 + 1), pa.int64()), *words]
+    starts = [0, *(64 * before for before in accumulate(map(len, bitmaps[:-1])))]
+    sizes = [task.file.size for task, _ in share.marked()]
+    # A file's number is from 1 on, 0 is no file of these.
+    number = functions.array_position(_longs(spark, sizes)._jc, _of_file(frame, "file_size")._jc)
+    start = Column(functions.get(_longs(spark, starts)._jc, number))
+    # Neither is ever NULL, of which Spark knows nothing.
+    terms = (known(each) for each in (expression_of(spark, start), index))
+    first, second = (column_of(spark, term) for term in terms)
+    place = expression_of(spark, Column(first._jc.plus(second._jc).cast("int")))
+    # As the NULL bits of an array of Spark's without values: the call that asks for one is compiled before.
+    kind = java_class(spark, "org.apache.spark.sql.types.ObjectType")
+    bits = _array(spark, 64 * sum(map(len, bitmaps)), _body(pa.concat_arrays(bitmaps)))
+    call = java_class(spark, _EXPRESSIONS + "objects.Invoke")(
+        java_class(spark, _EXPRESSIONS + "Literal")(bits, kind(bits.getClass())),
+        "isNullAt",
+        spark._jsparkSession.parseDataType('"boolean"'),
+        to_seq(spark, [place]),
+        to_seq(spark, ()),
+        True,  # a NULL gives NULL
+        False,  # it does not return NULL
+        True,  # and gives the same each time
+    )
+    return column_of(spark, java_class(spark, _EXPRESSIONS + "Not")(call))
+
+
+def _longs(spark: Any, numbers: Sequence[int]) -> Column:
+    """The numbers as one value, an array."""
     from pyspark.sql.types import ArrayType, LongType
 
-    # Spark's own form of it: the number of values, a bit for each that is NULL, and the values.
-    nulls = bytes(8 * -(-len(words) // 64))
-    values = words.buffers()[1].slice(8 * words.offset, 8 * len(words))
-    made = len(words).to_bytes(8, sys.byteorder) + nulls + values.to_pybytes()
+    nulls = bytes(8 * -(-len(numbers) // 64))
+    array = _array(spark, len(numbers), nulls + _body(pa.array(numbers, pa.int64())))
+    kind = spark._jsparkSession.parseDataType(ArrayType(LongType(), False).json())
+    return column_of(spark, java_class(spark, _EXPRESSIONS + "Literal")(array, kind))
+
+
+def _array(spark: Any, length: int, body: bytes) -> Any:
+    """An array in Spark's own form, which it neither copies nor writes out: `body` is a bit for each value
+    that is NULL, in whole words, and the values."""
+    made = length.to_bytes(8, sys.byteorder) + body
     array = java_class(spark, _EXPRESSIONS + "UnsafeArrayData")()
     start = java_class(spark, "org.apache.spark.unsafe.Platform").BYTE_ARRAY_OFFSET
     array.pointTo(made, start, len(made))
-    kind = spark._jsparkSession.parseDataType(ArrayType(LongType(), False).json())
-    literal = java_class(spark, _EXPRESSIONS + "Literal")(array, kind)
-    return expression_of(spark, renamed(column_of(spark, literal), name))
+    return array
+
+
+def _body(numbers: pa.Int64Array) -> bytes:
+    body: bytes = numbers.buffers()[1].slice(8 * numbers.offset, 8 * len(numbers)).to_pybytes()
+    return body
 
 
 def _bit(spark: Any, words: Any, position: Any) -> Any:
@@ -599,29 +654,6 @@ def _bit(spark: Any, words: Any, position: Any) -> Any:
     shifted = java_class(spark, _EXPRESSIONS + "ShiftRight")
     pair = (expression_of(spark, each) for each in (word, place))
     return column_of(spark, shifted(*pair)).bitwiseAND(1)
-
-
-def _without_bits(
-    frame: Any, files: Sequence[str], words: Sequence[pa.Int64Array], *, dropped: int
-) -> DataFrame:
-    """The rows whose bit is not set, without the last columns; their file and position are the last two:
-    in one plan, of which the analysis costs more than anything else here.
-
-    Names and numbers are values beside the code that Spark makes of it, which is the same whichever files
-    have deletes: it is compiled once in a session.
-    """
-    spark, rows = frame.sparkSession, plan_of(frame)
-    starts = pa.array([_NOWHERE, *accumulate(map(len, words[:-1]), initial=0)], pa.int64())
-    # A file's number is from 1 on, 0 is no file of these; names are plain.
-    number = f"array_position(split('{','.join(files)}', ','), {FILE})"
-    start = f"get({_STARTS}, cast({number} AS int))"
-    word = f"get({_WORDS}, cast(shiftright({POSITION}, 6) + {start} AS int))"
-    bit = f"shiftright({word}, cast({POSITION} & 63 AS int)) & 1"
-    output = rows.output()
-    given = output.appended(_array(spark, pa.concat_arrays(words), _WORDS))
-    beside = projected(spark, given.appended(_array(spark, starts, _STARTS)), rows)
-    left = filtered(spark, column_as(spark, f"coalesce({bit}, 0) = 0"), beside)
-    return frame_of(spark, projected(spark, output.dropRight(dropped), left))
 
 
 def _bitmaps(
@@ -647,46 +679,41 @@ def _without_positions(frame: DataFrame, width: int, gone: DataFrame) -> DataFra
     return frame.join(f.broadcast(gone), (file == name) & is_gone, "left_anti")
 
 
-def _relation(spark: SparkSession, paths: Sequence[str]) -> Any:
-    """Spark's relation for these files, whatever their columns. Any but a session's first one is made of
-    that, which saves Spark to look for the format, and to analyse."""
-    if (like := _RELATIONS.get(spark)) is not None:
-        files = "org.apache.spark.sql.execution.datasources."
-        path = java_class(spark, "org.apache.hadoop.fs.Path")
-        own = to_seq(spark, map(path, paths))
-        none = java_class(spark, "scala.Option").empty()
-        cache = getattr(java_class(spark, files + "NoopCache$"), "MODULE$")
-        index = java_class(spark, files + "InMemoryFileIndex")(
-            spark._jsparkSession, own, like.options(), none, cache, none, none
-        )
-        # The index leaves out what is missing, of which `parquet` says so.
-        if len(index.inputFiles()) == len(paths):
-            return _copied(like, index, like.dataSchema())
-    frame = spark.read.schema(f"{_ROW_INDEX} bigint").options(**_OPTIONS).parquet(*paths)
-    _RELATIONS[spark] = found = plan_of(frame).relation()
-    return found
-
-
-def _with_nullability(spark: Any, relation: Any, asked: StructType) -> Any:
-    """Spark makes all columns of files nullable, without checking. `exact` has checked."""
+def _relation(spark: Any, files: Mapping[str, int], asked: StructType) -> Any:
+    """The rows of these files, of which the sizes are given, with these columns. Any but a session's first
+    relation is made of that, which saves Spark to look for the format, and to analyse."""
     from pyspark.sql import DataFrame
 
-    kind = spark._jsparkSession.parseDataType(asked.json())
-    exact = _copied(relation, relation.location(), kind)
-    return DataFrame(spark._jsparkSession.baseRelationToDataFrame(exact), spark)
-
-
-def _copied(relation: Any, location: Any, kind: Any) -> Any:
-    """A relation of other files, or of another schema."""
-    return relation.copy(
-        location,
-        relation.partitionSchema(),
-        kind,
-        relation.bucketSpec(),
-        relation.fileFormat(),
-        relation.options(),
-        relation.sparkSession(),
+    if (like := _RELATIONS.get(spark)) is None:
+        first = spark.read.schema(f"{_ROW_INDEX} bigint").options(**_OPTIONS).parquet(*files)
+        _RELATIONS[spark] = like = plan_of(first).relation()
+    path = java_class(spark, "org.apache.hadoop.fs.Path")
+    none = java_class(spark, "scala.Option").empty()
+    cache = getattr(java_class(spark, _FILES + "NoopCache$"), "MODULE$")
+    index = java_class(spark, _FILES + "InMemoryFileIndex")(
+        spark._jsparkSession,
+        to_seq(spark, map(path, files)),
+        like.options(),
+        none,
+        cache,
+        none,
+        none,
     )
+    if index.sizeInBytes() != sum(files.values()):
+        # The index leaves out what is missing, of which `parquet` says so.
+        spark.read.schema(asked).options(**_OPTIONS).parquet(*files)
+        raise CorruptTable("data files have other sizes than their table says")
+    # Spark makes all columns of files nullable, without checking. `exact` has checked.
+    exact = like.copy(
+        index,
+        like.partitionSchema(),
+        spark._jsparkSession.parseDataType(asked.json()),
+        like.bucketSpec(),
+        like.fileFormat(),
+        like.options(),
+        like.sparkSession(),
+    )
+    return DataFrame(spark._jsparkSession.baseRelationToDataFrame(exact), spark)
 
 
 def _float(found: Field) -> Primitive | None:
