@@ -620,6 +620,13 @@ WRONG: list[tuple[str, type[Exception], str]] = [
     ("CALL spark_catalog.system.expire_snapshots(table => 'people')", InvalidRequest, "expire"),
     ("SELECT * FROM inlay.`/tables/people@v3`", InvalidRequest, "`/tables/people` VERSION AS OF 3"),
     ("SELECT * FROM people.manifests", InvalidRequest, "files"),
+    ("MERGE INTO people t USING s ON t.a = s.a WHEN MATCHED THEN SET * EXCEPT (a)", InvalidRequest, "name"),
+    ("MERGE INTO people t USING s ON t.id = s.id WHEN MATCHED THEN DO NOTHING", InvalidRequest, "stay"),
+    ("BEGIN TRANSACTION", InvalidRequest, "transaction"),
+    ("BEGIN; DELETE FROM people; END", InvalidRequest, "transaction"),
+    ("COMMIT", InvalidRequest, "transaction"),
+    ("GRANT SELECT ON people TO bob", InvalidRequest, "bucket"),
+    ("DELETE FROM people WHERE id = 1; SELECT 1", InvalidRequest, "by itself"),
     ("INSERT INTO people.branch_none SELECT * FROM people", RefNotFound, "none"),
 ]  # fmt: skip
 

@@ -64,6 +64,8 @@ WORDS: Mapping[str, str] = {
     "GENERATE": "inlay.open(uri).publish()",
     "FSCK": "inlay.open(uri).maintain.verify()",
     "UNDROP": "inlay.open(uri).refs.restore(version) for rows; inlay.drop(uri) is final",
+    **dict.fromkeys(("COMMIT", "ROLLBACK", "START"), "with inlay.spark.transaction() as tx: …"),
+    **dict.fromkeys(("GRANT", "REVOKE"), "the bucket's rules: tables have no users"),
 }
 # Methods of Delta's `DeltaTable` and of its merges that ours have not.
 _CREATED = "inlay.create(uri, schema), or CREATE TABLE … USING inlay LOCATION …"
@@ -170,6 +172,9 @@ _PHRASES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             r"(MERGE)\b.*\b(USING\s*….*…)\s*ON\b",
             "USING (SELECT * FROM VALUES (…) AS v(a, b)) s: names of columns stand inside",
         ),
+        (r"(MERGE)\b.*\bSET\s+(\*\s+EXCEPT)\b", "SET a = s.a, b = s.b: the columns by name"),
+        (r"(MERGE)\b.*\b(DO\s+NOTHING)\b", "nothing: rows for which no clause applies stay"),
+        (r"(BEGIN)\s*(?:;|TRAN\w*|WORK|\Z)", "with inlay.spark.transaction() as tx: …"),
         (r"(DESC(?:RIBE)?\s+HISTORY)\b.*\b(LIMIT)\b", 'sql(spark, "DESCRIBE HISTORY …").limit(n)'),
         (r"(ALTER\s+TABLE)\b.*\b(COMPACT)\b", "inlay.open(uri).maintain.compact()"),
         (
@@ -187,6 +192,7 @@ _PHRASES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             r"|CLUSTER\s+BY|ADD\s+CONSTRAINT|(?:SET|DROP)\s+IDENTIFIER\s+FIELDS)\b",
             _REFS,
         ),
+        (r"(\w+)\b[^;]*(;)\s*\w", "each statement by itself"),
     )
 )
 _TEXT = re.compile(r"'[^']*'")
