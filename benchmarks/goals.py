@@ -197,8 +197,8 @@ each time: nothing of them is kept.""",
         *("shapes", "point by key, fresh process", "point by key, a fresh process"),
         "≤ .25 s wall",
         """three requests one after the other by urllib3 and the import of Arrow, which brings numpy, take
-longer than that without a line of this library ([a fresh process](#a-fresh-process)). Part of
-the rest is that Python compiles the methods of each dataclass as it is imported.""",
+longer than that without a line of this library ([a fresh process](#a-fresh-process)). Of
+the rest, .09 s is that Python compiles the methods of 170 dataclasses as they are imported.""",
         wall_s=0.25,
     ),
     asked(

@@ -67,6 +67,7 @@ NEITHER = [
     "ops.verify",
 ]
 NEITHER += ["format.puffin", "format.transaction", "parquet.arrow.calculate", "parquet.surgery"]
+NEITHER += ["format.columns", "format.leaves", "parse.calculate", "plan.schema_", "progress"]
 COMMITTING = ["ops.commit", "plan.change", "plan.commit"]
 
 
