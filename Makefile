@@ -135,7 +135,7 @@ lint: $(READY) $(TOOLS) ## check style, formatting, the import contracts and the
 	$(SAM) validate --lint --region us-east-1
 
 types: $(READY) ## check types, strictly
-	$(BIN)/mypy layers/inlay/inlay functions tests/simulator benchmarks
+	$(BIN)/mypy layers/inlay/inlay functions tests/simulator tests/measured benchmarks
 
 simulate: $(READY) ## run SEEDS=1000 random schedules of the real operations against every fault
 	$(BIN)/python -m tests.simulator.simulation --seeds $(SEEDS) --jobs $(JOBS)
@@ -166,7 +166,8 @@ mutants-nightly: $(READY) ## the same for 150 of all rooms that decide which row
 	$(BIN)/python -m tests.mutants --number 150 --seed $$(date -u +%Y%m%d) --seconds 600 --jobs $(JOBS) $(ARGS)
 
 bench-metadata: $(READY) ## measure metadata at up to FILES="1000 … 1000000" files, against its budgets; WRITE=1: into docs/benchmarks
-	$(BIN)/python benchmarks/metadata.py --files $(FILES) $(if $(WRITE),--write)
+	$(BIN)/python -m tests.measured.metadata --files $(FILES) $(if $(WRITE),--write)
+	$(if $(WRITE),$(BIN)/python benchmarks/page.py)
 
 bench: $(READY) ## measure a small table; beside other libraries, into docs/benchmarks: PEERS=1 (half an hour; STEPS=, RESUME=1)
 	$(BIN)/python benchmarks/bench.py $(if $(PEERS),--peers --write) $(if $(RESUME),--resume) $(if $(STEPS),--steps $(STEPS))

@@ -42,7 +42,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -52,11 +52,9 @@ import pyarrow as pa
 
 import inlay
 from bench import HERE, peers_python
+from inlay.engine import POINTER, Context, open_store
 from inlay.errors import InlayError
-from inlay.format import keys
-from inlay.ops.context import Shared
 from inlay.storage.base import IF_ABSENT, Got, IfMatch, Written
-from inlay.storage.s3 import S3Store
 
 if TYPE_CHECKING:
     from inlay.local.s3server import AwsProcess
@@ -129,8 +127,8 @@ def append_writer(name: str) -> Write:
 
 
 def bare_writer(name: str, *, archiving: bool = False) -> Write:
-    store = S3Store(BUCKET)
-    pointer = f"{name}/{keys.POINTER}"
+    store, _ = open_store(f"s3://{BUCKET}")
+    pointer = f"{name}/{POINTER}"
     pool = ThreadPoolExecutor(1)
 
     def write() -> int:
@@ -142,7 +140,7 @@ def bare_writer(name: str, *, archiving: bool = False) -> Write:
             version = int.from_bytes(got.body[:8], "big")
             archived = None
             if archiving:
-                key = f"{name}/{keys.archive_key(version)}"
+                key = f"{name}/manifest/v{version:08d}.json"
                 archived = pool.submit(store.put, key, got.body, condition=IF_ABSENT)
             store.put(f"{name}/data/{uuid.uuid4()}", BODY)
             if archived is not None:
@@ -235,7 +233,9 @@ def transactions(aws: AwsProcess, count: int, number: int, seconds: float) -> di
 def in_threads(name: str, writers: int, seconds: float, *, together: bool) -> Measured:
     def one() -> None:
         ctx = inlay.connect(f"s3://{BUCKET}/{name}")
-        table = inlay.open(ctx.uri, context=ctx if together else replace(ctx, shared=Shared()))
+        if not together:
+            ctx = Context(store=ctx.store, root=ctx.root, uri=ctx.uri, executor=ctx.executor)
+        table = inlay.open(ctx.uri, context=ctx)
         start.wait()
         done = keep_writing(lambda: table.append(ROW).attempts, seconds)
         with lock:
@@ -293,8 +293,8 @@ def server(latency_ms: float, swaps: float) -> Iterator[AwsProcess]:
     swap_ms = 1_000 / swaps if swaps else 0.0
     with AwsProcess(["s3"], latency_ms=latency_ms, swap_ms=swap_ms) as aws:
         os.environ.update(aws.env())
-        client: Any = S3Store(BUCKET).client
-        client.create_bucket(Bucket=BUCKET)
+        store: Any = open_store(f"s3://{BUCKET}")[0]
+        store.client.create_bucket(Bucket=BUCKET)
         yield aws
 
 
@@ -302,7 +302,8 @@ def new_table(kind: str, name: str) -> None:
     if kind == "append":
         inlay.create(f"s3://{BUCKET}/{name}", ROW.schema)
     else:
-        S3Store(BUCKET).put(f"{name}/{keys.POINTER}", bytes(8) + BODY)
+        store, _ = open_store(f"s3://{BUCKET}")
+        store.put(f"{name}/{POINTER}", bytes(8) + BODY)
 
 
 def check(name: str, found: Measured, *, before: int = 0) -> None:
@@ -317,7 +318,7 @@ def counted(aws: AwsProcess) -> Counter[str]:
     found = Counter[str]()
     for each in aws.requests():
         named = each.key.partition("/")[2]
-        what = "pointer" if named == keys.POINTER else named.partition("/")[0] or "bucket"
+        what = "pointer" if named == POINTER else named.partition("/")[0] or "bucket"
         refused = " refused" if each.status in (409, 412) else ""
         found[f"{each.method} {what}{refused}"] += 1
     aws.forget_requests()

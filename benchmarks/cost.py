@@ -30,10 +30,9 @@ import pyarrow.parquet as pq
 import inlay
 from data import ORDERS
 from inlay.cli.pricing import load_prices
+from inlay.engine import PartedWrite, load_pointer
 from inlay.local.s3server import AwsProcess
 from inlay.local.stack import environment
-from inlay.ops.commit.driver import commit
-from inlay.plan.change import AddFiles, Change
 from page import keep
 
 BUCKET = "cost"
@@ -285,7 +284,8 @@ def fill(t: inlay.Table, files: int, *, batch: int = 500) -> None:
             stats = {**entry.stats, field: bounds}
             added.append(replace(entry, key=key, sequence=None, stats=stats))
         # The context of a table is nobody's business but a benchmark's.
-        commit(t._ctx, Change(operation="append", updates=(AddFiles(tuple(added)),)))
+        loaded = load_pointer(t._ctx)
+        PartedWrite(table=loaded.without_entries()).commit(t._ctx, added, base=loaded)
 
 
 def make(uri: str) -> inlay.Table:

@@ -54,10 +54,9 @@ from inlay.cli.pricing import (
     load_prices,
     total,
 )
+from inlay.engine import open_store
 from inlay.functions import observe
 from inlay.local.stack import environment
-from inlay.storage.base import Written
-from inlay.storage.s3 import S3Store
 from libraries import DayCount, DayPlan, day_of_library, half_means
 from page import keep
 
@@ -76,7 +75,7 @@ class Deployed:
 
     def __init__(self, functions: Functions, server: CountingServer, plan: DayPlan) -> None:
         self.functions, self.server, self.plan = functions, server, plan
-        self.store = S3Store(BUCKET)
+        self.store, _ = open_store(f"s3://{BUCKET}")
         self.landed = 0
         self.deleted = 0
         self.table = inlay.create(
@@ -96,8 +95,7 @@ class Deployed:
             pq.write_table(self.plan.file(self.landed), sink)
             key = f"ingest/{TABLE}/{self.landed}.parquet"
             body = sink.getvalue().to_pybytes()
-            put = self.store.put(key, body)
-            assert isinstance(put, Written)
+            put: Any = self.store.put(key, body)  # nobody else writes here
             told = {"key": key, "eTag": put.etag.strip('"'), "size": len(body)}
             s3 = {**news["s3"], "bucket": {"name": BUCKET}, "object": told}
             found.append({"Records": [{**news, "s3": s3}]})

@@ -109,7 +109,7 @@ LIMITS = "What bounds the rows above that read."
 METADATA = """Entries with statistics of ten columns, through the real planner and commit: requests / KB
 up / KB down / ms of CPU, means of many commits, segments that roll included.
 
-`python benchmarks/metadata.py` (`make bench-metadata WRITE=1`; budgets are checked)"""
+`python -m tests.measured.metadata` (`make bench-metadata WRITE=1`; budgets are checked)"""
 
 # Title: the name under which a benchmark keeps its tables, and what has to be said of them.
 COSTS = {

@@ -47,12 +47,12 @@ from typing import Any
 import pyarrow as pa
 
 import inlay
+from inlay.engine import POINTER, open_store
 from inlay.errors import ForeignArchives, InlayError, TableNotFound
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot
 from inlay.local.s3server import AwsProcess
 from inlay.storage.base import Got, IfMatch, Written
-from inlay.storage.s3 import S3Store
 
 # The proxy is of the tests, which are found from the root of the clone.
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -246,7 +246,7 @@ class Operator:
 
     def put_back(self, uri: str) -> None:
         ctx = inlay.connect(uri)
-        key = ctx.key(keys.POINTER)
+        key = ctx.key(POINTER)
         got = ctx.store.get(key)
         if not isinstance(got, Got):
             return
@@ -481,7 +481,8 @@ def make_buckets(name: str, *, plain: bool) -> list[str]:
     run = uuid.uuid4().hex[:8]
     buckets = [f"{name}-{run}-plain", f"{name}-{run}-{'plain-2' if plain else VERSIONED}"]
     for bucket in buckets:
-        client: Any = S3Store(bucket).client
+        store: Any = open_store(f"s3://{bucket}")[0]
+        client = store.client
         client.create_bucket(Bucket=bucket)
         if bucket.endswith(VERSIONED):
             client.put_bucket_versioning(

@@ -37,7 +37,6 @@ import pyarrow as pa
 import inlay
 import spark_requests  # before whatever opens stores
 from inlay.engine import PartedWrite, load_pointer
-from inlay.format import keys
 from inlay.spark import InlayTable, append, count, explain, local_session, read
 from inlay.spark.cluster import cluster
 from inlay.spark.connect import connect
@@ -192,7 +191,7 @@ def many(report: Report, folder: Path, files: int, *, compacting: bool) -> None:
         links = []
         for n in range(files - len(real)):
             entry = real[n % len(real)]
-            key = keys.data_key(loaded.date_us, str(uuid.uuid4()))
+            key = f"data/2026/01/01/00/{uuid.uuid4()}.parquet"
             (place / key).parent.mkdir(parents=True, exist_ok=True)
             (place / key).hardlink_to(place / entry.key)
             links.append(replace(entry, key=key, sequence=None))

@@ -30,8 +30,8 @@ shrinks again with the time a commit has been waiting, to a tenth after BACKOFF_
 CONTENDED_SECONDS after it has met another, in a race or by what was committed, a writer reads the pointer
 before each commit, or the winner, who knows the pointer, would win again. A writer that wins from the start
 meets no other: every MAX_UNREAD commits in a row it reads the pointer all the same, and others that read
-meanwhile have a chance. One of transactions waits before that (`let_others_in`). benchmarks/backoff.py and
-benchmarks/contention.py measure it.
+meanwhile have a chance. One of transactions waits before that (`let_others_in`). tests/measured/backoff.py
+and benchmarks/contention.py measure it.
 """
 
 from __future__ import annotations

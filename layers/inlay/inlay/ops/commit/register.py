@@ -49,8 +49,8 @@ from inlay.storage.base import IfMatch, Refused, Written
 MAX_SWAPS = 6
 # A store that carries out one write of a key at a time (S3, some 15 a second) refuses others meanwhile
 # without comparing ETags (409). Sent again at once, so many times, a swap meets the end of that write: by
-# arithmetic (`benchmarks/backoff.py`) 16 writers then commit 13 times a second, where a bare loop does 14;
-# with a wait and a read after each such answer it is 8.
+# arithmetic (`tests/measured/backoff.py`) 16 writers then commit 13 times a second, where a bare loop does
+# 14; with a wait and a read after each such answer it is 8.
 RACED_SWAPS = 2
 # Valid in form as an ETag or generation in every store, and never the ETag of an object.
 _NO_ETAG = "1"

@@ -1,6 +1,6 @@
 """Contention by arithmetic: what the backoff of commits does to rate and waiting, on no machine at all.
 
-    python benchmarks/backoff.py
+    python -m tests.measured.backoff
 
 It is for choosing the rules of waiting, with more writers than a machine has cores for. What they cost, CPU
 included, is measured by `contention.py`; where the two differ, that is right.

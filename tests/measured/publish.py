@@ -1,6 +1,6 @@
 """What a publication costs at so many files: requests and bytes, counted at the store.
 
-    python benchmarks/publish.py --files 1000 100000
+    python -m tests.measured.publish --files 1000 100000
 
 Tables of entries without data files, named as the library names them (tests/metadata/tables.py): a cold
 publication, then one after each of 20 appends of one file, one after a delete that marks rows of a file by
