@@ -6,13 +6,15 @@ and one that another process changed meanwhile is read again before it is change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from pyroaring import BitMap64
 
 from inlay.errors import InvalidRequest, MergeConflict, RefExists, RefHeld, VersionNotFound
 from inlay.format.entry import DataFile
+from inlay.format.schema import Schema
 from inlay.format.snapshot import MAX_REFS, Ref, RefKind, Snapshot, content_of
 from inlay.ops.commit.driver import Committed, Skipped, commit_planned
 from inlay.ops.context import Context
@@ -179,6 +181,10 @@ def source_of(ctx: Context, table: Snapshot, at: int | str) -> Ref:
     return ref
 
 
+# Of main (None) and of refs, by name.
+Contents: TypeAlias = Iterable[tuple[str | None, LoadedTable]]
+
+
 def each_content(ctx: Context, main: LoadedTable) -> Iterator[tuple[str | None, LoadedTable]]:
     """Main (None), and what each ref shows, by name; with all entries."""
     yield None, replace(main, state=load_entries(ctx, main.state))
@@ -186,6 +192,27 @@ def each_content(ctx: Context, main: LoadedTable) -> Iterator[tuple[str | None, 
         at = replace(ctx, branch=name)
         loaded = on_branch(at, main, carried=main.state.contents)
         yield name, replace(loaded, state=load_entries(at, loaded.state))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A live file and the schemas to read it by: the one it was written under, and the current one."""
+
+    entry: DataFile
+    recorded: Schema
+    schema: Schema
+
+
+def live_files(contents: Contents) -> dict[str, LiveFile]:
+    """The live files of these contents by key, each once: as the first that has it."""
+    live: dict[str, LiveFile] = {}
+    for _, content in contents:
+        snapshot = content.snapshot
+        for entry in content.state.files():
+            if entry.key not in live:
+                recorded = snapshot.schema_by_id(entry.schema_id)
+                live[entry.key] = LiveFile(entry, recorded, snapshot.schema)
+    return live
 
 
 RESTORE = "restore"

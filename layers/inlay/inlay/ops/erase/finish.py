@@ -8,7 +8,7 @@ the files, one commit, however many they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -34,7 +34,6 @@ from inlay.ops.commit.driver import (
 )
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import (
-    Landing,
     check_landing,
     clear_landing,
     shut_out,
@@ -42,6 +41,7 @@ from inlay.ops.erase.landing import (
 )
 from inlay.ops.erase.last_look import (
     Findings,
+    Landing,
     LastCheck,
     find_originals,
     findings_of,
@@ -67,7 +67,7 @@ from inlay.ops.maintain.expire import History, Listing, Roots, check_deletable
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer
 from inlay.ops.metadata.memory import has_memory, memory_context
-from inlay.ops.refs import each_content
+from inlay.ops.refs import Contents, each_content
 from inlay.ops.schema.categories import unused_entries
 from inlay.plan.change import (
     AddMarkers,
@@ -122,7 +122,6 @@ PATIENCE_SECONDS = 3_600
 MAX_WAITING = 100
 
 Waits = dict[str, list[Waiting]]
-Contents = Sequence[tuple[str | None, LoadedTable]]  # of main (None) and of refs, by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +151,25 @@ class FinishOptions:
 
 
 @dataclass(slots=True)
+class _Due:
+    """Erasures of one phase that take a step together: those that are `ready` go on, the others wait."""
+
+    ready: Sequence[Erasure]
+    waits: Waits = field(default_factory=dict)
+
+    def wait(self, waits: Waits) -> bool:
+        """Keeps back those that wait for something; whether any goes on."""
+        self.waits |= {name: waiting for name, waiting in waits.items() if waiting}
+        self.ready = [e for e in self.ready if e.id not in self.waits]
+        return bool(self.ready)
+
+    def all_wait(self, *waiting: Waiting) -> Waits:
+        """Keeps back the others, too: what each waits for."""
+        self.wait({e.id: [*waiting] for e in self.ready})
+        return self.waits
+
+
+@dataclass(slots=True)
 class _Sweeper:
     """One run over all open erasures. `history`: what the caller's run has read of older versions, and will
     read again. `looks` are the last checks that were begun."""
@@ -170,42 +188,44 @@ class _Sweeper:
     def step(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
         """Takes erasures of one phase a step further; returns what those wait for that did not move,
         without those for which more can be done at once."""
+        due = _Due(erasures)
         match erasures[0].phase:
             case "rewrite":
-                return self._purge(loaded, erasures)
+                return self._purge(loaded, due)
             case "purge":
-                return self._first_sweep(loaded, erasures)
+                return self._first_sweep(loaded, due)
             case "sweep":
-                return self._last_sweep(loaded, erasures)
+                return self._last_sweep(loaded, due)
 
-    def _purge(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
+    def _purge(self, loaded: LoadedTable, due: _Due) -> Waits:
         """No file and no landing object holds a row any more: the predicates are forgotten, with every
         marker as old, every older version, and every segment with statistics of a dead entry."""
         refs, contents = loaded.snapshot.refs, self._contents(loaded)
         reason = "the rewrite function has to rewrite it"
-        waits = _waits_for_files(contents, erasures, reason)
+        waits = _waits_for_files(contents, due.ready, reason)
         holds = legal_holds(loaded.snapshot)
         for waiting in waits.values():
             waiting += [Waiting("hold", n, "a legal hold keeps old versions") for n in holds]
-        landed = {e.id: Landing() for e in erasures}
+        landed = {e.id: Landing() for e in due.ready}
         if self.options.landing is not None:
-            landed = self._clear_landing(loaded, erasures, self.options.landing, waits)
-        waits = {name: waiting for name, waiting in waits.items() if waiting}
-        ready = [e for e in erasures if e.id not in waits]
-        if not ready:
-            return waits
+            landed = self._clear_landing(loaded, due.ready, self.options.landing, waits)
+        if not due.wait(waits):
+            return due.waits
+        ready = due.ready
         predicates = {e.id: e.predicate for e in ready if e.predicate is not None}
-        look = LastCheck(predicates, {e.id: e.opened_version for e in ready})
-        searched = self.looks.setdefault(frozenset(predicates), look)
-        search_files(self.ctx, searched, contents, loaded)
-        searched.landed_perhaps = {e.id: len(set(landed[e.id].perhaps)) for e in ready}
-        searched.landed = {e.id: landed[e.id].others for e in ready}
-        if self._mark_residue(contents, searched):
+        look = LastCheck(predicates, {e.id: e.opened_version for e in ready}, loaded)
+        look = self.looks.setdefault(frozenset(predicates), look)
+        look.table, look.landed = loaded, landed
+        search_files(self.ctx, look, contents)
+        live = frozenset(look.files)
+        if (
+            self._mark_residue(contents, look)
+            or self._forget_origins(contents, live)
+            or self._forget_categories(loaded, contents, live)
+            or self._purge_refs(loaded, contents, ready)
+        ):
             return {}
-        forgot = self._forget_origins(contents) or self._forget_categories(loaded, contents)
-        if forgot or self._purge_refs(loaded, contents, ready):
-            return {}
-        self._look_at_objects(loaded, contents, searched)
+        self._look_at_objects(contents, look)
         forgotten = tuple(self._without_condition(loaded, erasure) for erasure in ready)
         change = Change(
             operation="erase",
@@ -216,28 +236,22 @@ class _Sweeper:
                 MoveErasures(forgotten, leaves=REWRITE),
                 ExpireAll(),
             ),
-            requires=(AllClean(), OnlyRefs(refs), OnlyFiles(frozenset(searched.files))),
+            requires=(AllClean(), OnlyRefs(refs), OnlyFiles(live)),
             events=shut_out(self.ctx, (landed[e.id] for e in ready)),
         )
         # A conflict is not a failure: a file or a hold was added, or another process was faster. Read
         # again.
         self._end(change, loaded)
-        return waits
+        return due.waits
 
-    def _look_at_objects(
-        self, loaded: LoadedTable, contents: Contents, searched: LastCheck
-    ) -> None:
+    def _look_at_objects(self, contents: Contents, look: LastCheck) -> None:
         """What the table still holds is searched for what is erased, and what it shows is written down."""
-        live = frozenset(f.key for _, content in contents for f in content.state.files())
-        since_us = loaded.date_us - self.options.life_us
-        searched.originals = find_originals(
-            self.ctx, loaded, live, since_us, searched.texts, self.history
-        )
-        searched.originals_since = loaded.snapshot.oldest_version
-        findings = findings_of(self.ctx, searched)
-        if loaded.snapshot.settings.text("erasure.search") == "yes":
-            findings = self._with_rows(contents, searched, findings)
-        write_looks(self.ctx, searched, findings, self.written)
+        since_us = look.table.date_us - self.options.life_us
+        look.originals = find_originals(self.ctx, look, since_us, self.history)
+        findings = findings_of(self.ctx, look)
+        if look.table.snapshot.settings.text("erasure.search") == "yes":
+            findings = self._with_rows(contents, look, findings)
+        write_looks(self.ctx, look, findings, self.written)
 
     def _without_condition(self, loaded: LoadedTable, erasure: Erasure) -> Erasure:
         """The erasure in phase `purge`: a digest stands for the condition, which is personal data."""
@@ -307,39 +321,47 @@ class _Sweeper:
         """Marks files that still name erased values, beside rows that are all older: the next rewrite then
         writes them again. The marker hits none of their rows."""
         doomed = named_by_older_files(self.ctx, look)
-        asked = look.asked
-        marked = False
-        for name, content in contents if doomed else ():
-            files = [f for f in content.state.files() if f.key in doomed]
-            markers = tuple(
-                Marker(id=f"{e}:{f.key}", body=Where(asked[e]), file=f.key, erasure=e)
-                for f in files
-                for e in doomed[f.key]
-            )
-            if markers:
-                change = Change(operation="erase", deleted_rows=0, updates=(AddMarkers(markers),))
-                commit(replace(self.ctx, branch=name), change, base=content)
-                marked = True
-        return marked
 
-    def _forget_origins(self, contents: Contents) -> bool:
+        def marked(content: LoadedTable) -> AddMarkers | None:
+            markers = tuple(
+                Marker(id=f"{e}:{f.key}", body=Where(look.asked[e]), file=f.key, erasure=e)
+                for f in content.state.files()
+                for e in doomed.get(f.key, ())
+            )
+            return AddMarkers(markers) if markers else None
+
+        return bool(doomed) and self._commit_to_each(contents, marked)
+
+    def _forget_origins(self, contents: Contents, live: frozenset[str]) -> bool:
         """Whether a content named a file that was adopted, and that rewrites have replaced: its key is not
         the table's own and may be data (`mail=…/`). What needed it, changes between versions, ends."""
-        live = {f.key for _, content in contents for f in content.state.files()}
-        forgot = False
-        for name, content in contents:
+
+        def forgotten(content: LoadedTable) -> ReplaceFiles | None:
             units = tuple(
                 Unit((f.key,), (replace(f, origin=FORGOTTEN),), content.snapshot.version)
                 for f in content.state.files()
                 if "://" in (f.origin or "") and f.origin not in live
             )
-            if units:
-                change = Change(operation="erase", updates=(ReplaceFiles(units),))
-                commit(replace(self.ctx, branch=name), change, base=content)
-                forgot = True
-        return forgot
+            return ReplaceFiles(units) if units else None
 
-    def _forget_categories(self, loaded: LoadedTable, contents: Contents) -> bool:
+        return self._commit_to_each(contents, forgotten)
+
+    def _commit_to_each(
+        self, contents: Contents, update_of: Callable[[LoadedTable], Update | None]
+    ) -> bool:
+        """Whether any of the contents needed an update, which each then has got: look again."""
+        updates = [(name, content, update_of(content)) for name, content in contents]
+        needed = [
+            (name, content, update) for name, content, update in updates if update is not None
+        ]
+        for name, content, update in needed:
+            change = Change(operation="erase", updates=(update,))
+            commit(replace(self.ctx, branch=name), change, base=content)
+        return bool(needed)
+
+    def _forget_categories(
+        self, loaded: LoadedTable, contents: Contents, live: frozenset[str]
+    ) -> bool:
         """Whether the order of a category had entries that no row has any more: they may have been values
         of the erased rows alone. Reads these columns as far as it takes to find a row of each entry."""
         before = loaded.snapshot.properties.get(ARROW_CATEGORIES)
@@ -357,9 +379,7 @@ class _Sweeper:
             requires=(
                 SameProperty(ARROW_CATEGORIES, before),
                 OnlyRefs(loaded.snapshot.refs),
-                OnlyFiles(
-                    frozenset(f.key for _, content in contents for f in content.state.files())
-                ),
+                OnlyFiles(live),
             ),
         )
         # A conflict is not a failure, as above: it is looked at again.
@@ -371,56 +391,52 @@ class _Sweeper:
 
         return publication_waits(self.ctx, loaded.snapshot)
 
-    def _memory_waits(self, loaded: LoadedTable, due: Sequence[Erasure]) -> Waiting | None:
+    def _memory_waits(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waiting | None:
         """What change streams remember of the rows is erased by an erasure of the same id."""
         if not has_memory(loaded.snapshot):
             return None
         with suppress(TableNotFound):
             memory = load_pointer(memory_context(self.ctx))
-            if {e.id for e in memory.snapshot.erasures} & {e.id for e in due}:
+            if {e.id for e in memory.snapshot.erasures} & {e.id for e in erasures}:
                 return Waiting("memory", MEMORY, "it is rewritten and collected with the table")
         return None
 
-    def _first_sweep(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
+    def _first_sweep(self, loaded: LoadedTable, due: _Due) -> Waits:
         stale = self._publication_waits(loaded)
         if stale is not None:
-            return {e.id: [stale] for e in erasures}
+            return due.all_wait(stale)
         since: dict[str, int] = {}
-        for erasure in erasures:
+        for erasure in due.ready:
             # The expiry of this erasure, not a later one, with which the wait would start over.
             through = erasure.phase_version - 1
             expired = [e for e in loaded.snapshot.expired if e.through >= through]
             since[erasure.id] = min((e.time_us or 0 for e in expired), default=0)
-        waits = self._wait(loaded, since, "readers of old versions may still be running")
-        due = [e for e in erasures if e.id not in waits]
-        if not due:
+        if not due.wait(self._wait(loaded, since, "readers of old versions may still be running")):
             if loaded.has_open_times:
                 # The wait begins when a commit records that the expiry was seen.
                 self.after = self._move_boundary(loaded)
-            return waits
+            return due.waits
         contents = self._contents(loaded)
-        late = self._late(contents, due)
-        patient = [e for e in due if loaded.date_us <= since[e.id] + self._patience_us]
-        waits |= {e.id: late[e.id] for e in patient if e.id in late}
-        due = [e for e in due if e.id not in waits]
-        if not due:
-            return waits
+        late = self._late(contents, due.ready)
+        patience_us = loaded.date_us - self._patience_us
+        if not due.wait({name: w for name, w in late.items() if since[name] >= patience_us}):
+            return due.waits
         # Deletes committed since the purge may name the person: their versions are expired, too.
-        names_more = bool(self._deletes_since(loaded, min(e.phase_version for e in due)))
+        names_more = bool(self._deletes_since(loaded, min(e.phase_version for e in due.ready)))
         # What was not applied is no longer waited for.
-        if names_more and not late and self._purge_refs(loaded, contents, due):
+        if names_more and not late and self._purge_refs(loaded, contents, due.ready):
             return {}
         deleted = self._delete_all(loaded, due)
-        if isinstance(deleted, dict):
-            return waits | deleted
+        if deleted is None:
+            return due.waits
         loaded, _ = deleted
         swept = tuple(
-            replace(e, phase=SWEEP, swept_us=0, deleted=e.deleted + self.deleted) for e in due
+            replace(e, phase=SWEEP, swept_us=0, deleted=e.deleted + self.deleted) for e in due.ready
         )
         # Late deletes that were not applied are no longer waited for.
         requires = () if late else (AllClean(),)
-        self._step(loaded, due, MoveErasures(swept, leaves=PURGE), requires, forgets=names_more)
-        return waits
+        self._step(loaded, MoveErasures(swept, leaves=PURGE), requires, forgets=names_more)
+        return due.waits
 
     @property
     def _patience_us(self) -> int:
@@ -430,10 +446,10 @@ class _Sweeper:
         held = legal_holds(loaded.snapshot)
         return [(n, c) for n, c in each_content(self.ctx, loaded) if n not in held]
 
-    def _late(self, contents: Contents, due: Sequence[Erasure]) -> Waits:
+    def _late(self, contents: Contents, erasures: Sequence[Erasure]) -> Waits:
         """Files that deletes which came since may still hit, of those erasures that there are any for."""
         reason = "a delete committed since has to be applied"
-        return {n: w for n, w in _waits_for_files(contents, due, reason).items() if w}
+        return {n: w for n, w in _waits_for_files(contents, erasures, reason).items() if w}
 
     def _purge_refs(
         self,
@@ -459,7 +475,6 @@ class _Sweeper:
     def _step(
         self,
         loaded: LoadedTable,
-        due: Sequence[Erasure],
         move: MoveErasures,
         requires: tuple[Requirement, ...],
         *,
@@ -470,7 +485,7 @@ class _Sweeper:
         if forgets:
             # A commit since these were read may have stored markers away from the pointer.
             loaded = with_entries(self.ctx, loaded)
-            dropped = DropMarkers(_plain_markers(loaded, due))
+            dropped = DropMarkers(_plain_markers(loaded, move.erasures))
             updates += [dropped, PackMetadata(), ForgetContents(), ExpireAll()]
         self._end(Change(operation="erase", updates=tuple(updates), requires=requires), loaded)
 
@@ -486,66 +501,65 @@ class _Sweeper:
                 deletes.append((snapshot.version, snapshot.commit.operation))
         return deletes
 
-    def _last_sweep(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
+    def _last_sweep(self, loaded: LoadedTable, due: _Due) -> Waits:
         # What such a writer uploaded may look younger than it is, by the margin; what looks younger than
         # that was uploaded after the writer's life.
-        since = {e.id: (e.swept_us or 0) + self.options.margin_us for e in erasures}
-        waits = self._wait(loaded, since, "a writer from before the opening may still be running")
-        due = [e for e in erasures if e.id not in waits]
-        later = due and self._deletes_since(loaded, min(e.phase_version for e in due))
-        if held := self._held(loaded, due) if later else []:
+        since = {e.id: (e.swept_us or 0) + self.options.margin_us for e in due.ready}
+        reason = "a writer from before the opening may still be running"
+        if not due.wait(self._wait(loaded, since, reason)):
+            return due.waits
+        later = self._deletes_since(loaded, min(e.phase_version for e in due.ready))
+        if held := self._held(loaded, due.ready) if later else []:
             contents = self._contents(loaded)
-            waits |= self._late(contents, held)
-            held = [e for e in held if e.id not in waits]
+            due.wait(self._late(contents, held))
+            held = [e for e in held if e.id not in due.waits]
             if held:
                 if not self._purge_refs(loaded, contents, held):
                     again = MoveErasures(tuple(replace(e, swept_us=0) for e in held), leaves=SWEEP)
-                    self._step(loaded, held, again, (AllClean(),), forgets=True)
+                    self._step(loaded, again, (AllClean(),), forgets=True)
                 return {}
-            due = [e for e in due if e.id not in waits]
-        if not due:
-            return waits
-        deleted = self._delete_all(loaded, due)
-        if isinstance(deleted, dict):
-            return waits | deleted
+        deleted = self._delete_all(loaded, due) if due.ready else None
+        if deleted is None:
+            return due.waits
         loaded, listing = deleted
-        stale = self._publication_waits(loaded) or self._memory_waits(loaded, due)
+        stale = self._publication_waits(loaded) or self._memory_waits(loaded, due.ready)
         if stale is not None:
-            return waits | {e.id: [stale] for e in due}
+            return due.all_wait(stale)
         if listing is None:  # list again, rather than trust the deletions
             listing = Listing.of(self.ctx)
             doomed, uploads = self._doomed(loaded, listing)
             remaining = [*(v.key for v in doomed), *(u.key for u in uploads)]
             if remaining:
-                waiting = [Waiting("object", name, "it is still there") for name in remaining]
-                return waits | {e.id: waiting for e in due}
+                return due.all_wait(
+                    *(Waiting("object", name, "it is still there") for name in remaining)
+                )
         self.history.listing = listing
-        return waits | self._close(loaded, due, listing)
+        return self._close(loaded, due, listing)
 
-    def _close(self, loaded: LoadedTable, due: Sequence[Erasure], listing: Listing) -> Waits:
+    def _close(self, loaded: LoadedTable, due: _Due, listing: Listing) -> Waits:
         """Writes the receipts of erasures of which nothing is left in `listing`, and ends them."""
         versions, version = listing.versions, loaded.snapshot.version
-        names = [e.id for e in due]
+        names = [e.id for e in due.ready]
         facts = Facts(
             versions=versions,
             left=write_left(self.ctx, version, names, versions, self.written),
             lists=load_lists(
                 self.ctx,
-                min(e.opened_version for e in due),
+                min(e.opened_version for e in due.ready),
                 self.written,
                 (listed.key for listed in listing.current("")),
             ),
-            later=self._deletes_since(loaded, min(e.phase_version for e in due)),
+            later=self._deletes_since(loaded, min(e.phase_version for e in due.ready)),
             pending=[m.id for m in loaded.state.markers() if m.erasure is None],
-            landing=self._left_in_landing(max(e.opened_us for e in due)),
+            landing=self._left_in_landing(max(e.opened_us for e in due.ready)),
             retention_days=self.options.retention_days,
             deleted=self.deleted,
-            ending=len(due),
+            ending=len(names),
         )
         before = Chain.of(loaded.snapshot.properties)
-        receipts = self._write_receipts(loaded, due, facts, before)
+        receipts = self._write_receipts(loaded, due.ready, facts, before)
         if receipts is None:
-            return self._another_run(due)
+            return due.all_wait(self._another_run)
         after = write_pass(self.ctx, loaded, before, receipts, self.options.signer)
         if self.options.copies is not None:
             from inlay.ops.erase.copies import copy_pass  # few keep copies elsewhere
@@ -555,7 +569,7 @@ class _Sweeper:
             if failed is not None:
                 # The next try writes its own, and the receipts again: each hour's lists would stay.
                 self.ctx.store.delete([self.ctx.key(key) for key in (made_by, facts.left.key)])
-                return {e.id: [failed] for e in due}
+                return due.all_wait(failed)
         closed = CloseErasures(
             tuple(names),
             leaves=SWEEP,
@@ -567,21 +581,21 @@ class _Sweeper:
         )
         if self._end(Change(operation="erase", updates=(closed,)), loaded):
             self.receipts += [keys.receipt_key(name) for name in receipts]
-        return {}
+        return due.waits
 
-    def _held(self, loaded: LoadedTable, due: Sequence[Erasure]) -> list[Erasure]:
+    def _held(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> list[Erasure]:
         """Those for which deletes that came after the first sweep are still waited for: they are carried
         out, and the versions that had them end like the older ones. Patience counts from the look."""
-        ids = [e.id for e in due]
+        since_version = min(e.opened_version for e in erasures)
         looked_us = {
-            name: body["looked_us"]
-            for _, body in load_lists(self.ctx, min(e.opened_version for e in due), self.written)
+            erasure.id: body["looked_us"]
+            for _, body in load_lists(self.ctx, since_version, self.written)
             if body["step"] == "look"
-            for name in ids
-            if is_about(body, name)
+            for erasure in erasures
+            if is_about(body, erasure.id)
         }
-        now = loaded.date_us
-        return [e for e in due if now <= looked_us.get(e.id, e.opened_us) + self._patience_us]
+        patience_us = loaded.date_us - self._patience_us
+        return [e for e in erasures if looked_us.get(e.id, e.opened_us) >= patience_us]
 
     def _left_in_landing(self, opened_us: int) -> int | None:
         if self.options.landing is None:
@@ -589,9 +603,9 @@ class _Sweeper:
         versions = self.ctx.store.list_versions(self.options.landing)
         return sum(v.modified_us <= opened_us for v in versions)
 
-    def _another_run(self, due: Sequence[Erasure]) -> Waits:
-        other = Waiting("time", f"{self.options.life_us / 1e6:.0f} s", "another run is ending it")
-        return {e.id: [other] for e in due}
+    @property
+    def _another_run(self) -> Waiting:
+        return Waiting("time", f"{self.options.life_us / 1e6:.0f} s", "another run is ending it")
 
     def _wait(self, loaded: LoadedTable, since_us: Mapping[str, int], reason: str) -> Waits:
         """The erasures since whose time no `life` has passed: strictly, because times are truncated to
@@ -612,29 +626,30 @@ class _Sweeper:
         return moved
 
     def _delete_all(
-        self, loaded: LoadedTable, due: Sequence[Erasure]
-    ) -> tuple[LoadedTable, Listing | None] | Waits:
-        """The table, whose boundary was moved for it; and the listing, where nothing had to be deleted. Or
-        what could not be deleted.
+        self, loaded: LoadedTable, due: _Due
+    ) -> tuple[LoadedTable, Listing | None] | None:
+        """The table, whose boundary was moved for it; and the listing, where nothing had to be deleted.
+        None where something could not be deleted, which all wait for.
 
         Nothing is deleted where another run has moved the boundary since. So whatever is deleted while that
         one lists has a list from before it began, which it finds on the way."""
         loaded = self._move_boundary(loaded)
         boundary = loaded.snapshot.boundary
         if boundary.version != loaded.snapshot.version:
-            return self._another_run(due)
+            due.all_wait(self._another_run)
+            return None
         listing = Listing.of(self.ctx)
         versions, uploads = self._doomed(loaded, listing)
         if not versions and not uploads:
             return loaded, listing
         # First record what will be deleted: a crash in between must not leave it unrecorded.
-        names = [e.id for e in due]
-        version = loaded.snapshot.version
+        names, version = [e.id for e in due.ready], loaded.snapshot.version
         write_gone(self.ctx, version, names, versions, len(uploads), self.written)
         # Its look at the pointer is also the one that the table is still there, right before the deletion.
         loaded, now = archive_at_once(self.ctx, loaded)
         if now.boundary != boundary:
-            return self._another_run(due)
+            due.all_wait(self._another_run)
+            return None
         version_ids = [(v.key, v.version_id) for v in versions]
         failures = tuple(self.ctx.store.delete_versions(version_ids)) if version_ids else ()
         for upload in uploads:
@@ -642,8 +657,8 @@ class _Sweeper:
         self.failures += failures
         self.deleted += len(version_ids) + len(uploads) - len(failures)
         if self.failures:
-            undeleted = [Waiting("object", f.key, f.reason) for f in self.failures]
-            return {e.id: undeleted for e in due}
+            due.all_wait(*(Waiting("object", f.key, f.reason) for f in self.failures))
+            return None
         return loaded, None
 
     def _doomed(
@@ -671,7 +686,7 @@ class _Sweeper:
         return [v for v in listing.versions if goes(v)], listing.uploads_before(before_us)
 
     def _write_receipts(
-        self, loaded: LoadedTable, due: Sequence[Erasure], facts: Facts, chain: Chain
+        self, loaded: LoadedTable, erasures: Sequence[Erasure], facts: Facts, chain: Chain
     ) -> dict[str, bytes] | None:
         """The receipts of these erasures, in the order of the chain; None where another run is writing
         them.
@@ -683,7 +698,7 @@ class _Sweeper:
         by its name alone: by then it may be another run's, and in the chain.
         """
         live = {v.key: v for v in facts.versions if v.is_latest and not v.marker}
-        leftover = [e for e in due if self.ctx.key(keys.receipt_key(e.id)) in live]
+        leftover = [e for e in erasures if self.ctx.key(keys.receipt_key(e.id)) in live]
         stale = {e.id: live[self.ctx.key(keys.receipt_key(e.id))] for e in leftover}
         for erasure, table in zip(leftover, self.ctx.map(self._table_of, leftover), strict=True):
             if table not in (None, loaded.snapshot.table_id):
@@ -694,7 +709,7 @@ class _Sweeper:
             return None
         receipts: dict[str, bytes] = {}
         fresh: list[tuple[str, bytes, str | None]] = []
-        for erasure in due:
+        for erasure in erasures:
             data = encode_receipt(receipt_of(self.ctx, loaded, erasure, facts, chain))
             receipts[erasure.id], chain = data, chain.with_receipt(data)
             over = stale[erasure.id].etag if erasure.id in stale else None

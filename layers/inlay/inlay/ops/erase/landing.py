@@ -36,10 +36,10 @@ from inlay.ops.cache import ObjectCache
 from inlay.ops.commit.driver import known_requests
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.landed_search import search_never_taken
-from inlay.ops.erase.last_look import NeverTaken, Said, said_of_object
+from inlay.ops.erase.last_look import Landing, NeverTaken, Said, said_of_object
 from inlay.ops.erase.receipt import load_waivers, waived_content
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.refs import each_content
+from inlay.ops.refs import each_content, live_files
 from inlay.ops.write.append import IngestSource
 from inlay.parquet.arrow.evaluate import columns_of, evaluate
 from inlay.parquet.read.ranges import Objects
@@ -51,7 +51,7 @@ from inlay.plan.erasure import Waiting
 from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.pruning.mentions import Mentions, names_any
 from inlay.plan.scan import FileTask
-from inlay.storage.base import NULL_VERSION, DeleteFailure, Location, Missing, ObjectVersion, Upload
+from inlay.storage.base import NULL_VERSION, DeleteFailure, Location, Missing, ObjectVersion
 
 if TYPE_CHECKING:
     from inlay.ops.write.ingest import InspectedRecords
@@ -64,20 +64,6 @@ _MAY_HOLD_ROWS = (
 _NAMES = (
     "it names what is erased, beside its rows, and was not ingested yet: ingest it, or delete it"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Landing:
-    """Objects in the landing zone from before an erasure: `dead` and `ingested` versions can be deleted;
-    `waiting` says why some must wait; `perhaps` are data that may name erased rows, `others` what ingestion
-    will never take: both are kept."""
-
-    dead: tuple[ObjectVersion, ...] = ()
-    uploads: tuple[Upload, ...] = ()
-    ingested: tuple[ObjectVersion, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
-    perhaps: tuple[ObjectVersion, ...] = ()
-    others: tuple[NeverTaken, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +85,8 @@ def check_landing(
     newest_us = max(e.opened_us for e in erasures)
     # Live data files where they landed, on any branch.
     bucket_uri = f"{ctx.store.scheme}://{ctx.store.bucket}/"
-    files = (f for _, content in each_content(ctx, loaded) for f in content.state.files())
-    ours = {f.key.removeprefix(bucket_uri) for f in files if f.adopted}
+    live = (file.entry for file in live_files(each_content(ctx, loaded)).values())
+    ours = {entry.key.removeprefix(bucket_uri) for entry in live if entry.adopted}
     # Uploads before objects: one that ends meanwhile, whose object is dated by its beginning, is in either.
     uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us <= newest_us]
     old = [

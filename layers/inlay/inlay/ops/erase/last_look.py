@@ -29,21 +29,22 @@ from inlay.format.entry import DataFile
 from inlay.format.landing import LandedKind
 from inlay.format.predicate import Comparison, Literal, Predicate, field_ids
 from inlay.format.properties import COMMIT_NOTE, OPAQUE, PROPERTIES, data_in
-from inlay.format.schema import Primitive, Schema
+from inlay.format.schema import Primitive
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.maintain.expire import History, Roots
 from inlay.ops.metadata.load import LoadedTable
+from inlay.ops.refs import Contents, LiveFile, live_files
 from inlay.parquet.read.data_file import plan_groups
 from inlay.parquet.read.ranges import Source
 from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection
 from inlay.parquet.surgery.residue import Residue, Searched, find_residue
-from inlay.plan.erasure import named_defaults
+from inlay.plan.erasure import Waiting, named_defaults
 from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.pruning.mentions import Mentions, names_any
 from inlay.plan.scan import FileTask
-from inlay.storage.base import Head, ObjectVersion
+from inlay.storage.base import Head, ObjectVersion, Upload
 
 WITHHELD = "(a name that may be data)"
 # A name that programs give. Any other may be data, and a receipt stays: later erasures do not reach it.
@@ -176,16 +177,11 @@ Presence = Choice["there", "gone", "unknown"]
 
 
 def find_originals(
-    ctx: Context,
-    loaded: LoadedTable,
-    live: frozenset[str],
-    since_us: int,
-    texts: frozenset[str],
-    history: History,
+    ctx: Context, look: LastCheck, since_us: int, history: History
 ) -> Mapping[str, int]:
-    """The names of originals as a receipt may have them, and the number of each. `live` are the keys of
-    files in use; `since_us` is how long ago readers of a version may have begun. Needs each version that
-    is still there: a GET, which the collection of garbage that follows in the run does not repeat.
+    """The names of originals as a receipt may have them, and the number of each. `since_us` is how long ago
+    readers of a version may have begun. Needs each version that is still there: a GET, which the collection
+    of garbage that follows in the run does not repeat.
 
     Originals are files that the table adopted where they are, and no longer uses; an erasure leaves them.
     This finds every such file that a version still there names, on main, branches and tags, whatever
@@ -194,9 +190,10 @@ def find_originals(
     came from. No value is written down: `shown_original` has `*` for the values in a path.
     """
     roots = Roots(ctx, since_us, history)
-    roots.add(loaded.state)
-    originals = (name for name in roots.needed - live if "://" in name)
-    return dict(sorted(Counter(shown_original(name, texts) for name in originals).items()))
+    roots.add(look.table.state)
+    originals, texts = roots.needed - look.files.keys(), look.texts
+    shown = (shown_original(name, texts) for name in originals if "://" in name)
+    return dict(sorted(Counter(shown).items()))
 
 
 def shown_original(uri: str, texts: frozenset[str]) -> str:
@@ -236,7 +233,7 @@ class SearchedFile:
     """One live file. `residues` are places in it that name an erased value which no row there has;
     `perhaps` places as of `Searched.perhaps`; `failure` is why it could not be searched."""
 
-    entry: DataFile
+    live: LiveFile
     residues: tuple[Residue, ...] = ()
     key_values: tuple[str, ...] = ()
     described: tuple[str, ...] = ()
@@ -251,7 +248,8 @@ class SearchedFile:
 
     def kept(self, texts: frozenset[str]) -> tuple[KeptPlace, ...]:
         """The places, as a receipt may name them, by none of `texts`."""
-        key = shown_name(self.entry.key, texts) if self.entry.adopted else self.entry.key
+        entry = self.live.entry
+        key = shown_name(entry.key, texts) if entry.adopted else entry.key
         places = [KeptPlace("file", key, _in_words(r)) for r in self.residues]
         places += [KeptPlace("object", key, name) for name in self.described]
         if self.failure is not None:
@@ -277,6 +275,20 @@ class NeverTaken:
     kind: LandedKind
     said: Said
     where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Objects in the landing zone from before an erasure: `dead` and `ingested` versions can be deleted;
+    `waiting` says why some must wait; `perhaps` are data that may name erased rows, `others` what ingestion
+    will never take: both are kept."""
+
+    dead: tuple[ObjectVersion, ...] = ()
+    uploads: tuple[Upload, ...] = ()
+    ingested: tuple[ObjectVersion, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    perhaps: tuple[ObjectVersion, ...] = ()
+    others: tuple[NeverTaken, ...] = ()
 
 
 How = Choice["rows", "bounds", "newer"]
@@ -307,35 +319,20 @@ class Findings:
     rows_with: tuple[tuple[str, int, int], ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Live:
-    """A live file and the schemas to read it by: the one it was written under, and the current one."""
-
-    entry: DataFile
-    recorded: Schema
-    schema: Schema
-
-
 @dataclass(slots=True)
 class LastCheck:
-    """What was searched, on `version`, for all of `asked` at once: conditions by erasure, with the versions
+    """What was searched, of `table`, for all of `asked` at once: conditions by erasure, with the versions
     that opened them. Searched files are not searched again when the check is repeated for the same erasures
     on a later base."""
 
     asked: Mapping[str, Predicate]
     opened: Mapping[str, int]
-    version: int = 0
-    date_us: int = 0
+    table: LoadedTable
     files: dict[str, SearchedFile] = field(default_factory=dict)
-    table: LoadedTable | None = None
-    live: Mapping[str, _Live] = field(default_factory=dict)
-    # Objects of the landing zone that were not ingested and may name a value, by erasure.
-    landed_perhaps: Mapping[str, int] = field(default_factory=dict)
-    # Those that ingestion will never take, and those that were waived.
-    landed: Mapping[str, tuple[NeverTaken, ...]] = field(default_factory=dict)
-    # Of `find_originals`, in versions from `originals_since` on.
+    # What is left in the landing zone, by erasure.
+    landed: Mapping[str, Landing] = field(default_factory=dict)
+    # Of `find_originals`.
     originals: Mapping[str, int] = field(default_factory=dict)
-    originals_since: int = 0
     # Rows with a text of a condition, by file (`ops.erase.subject`), where they are searched for.
     rows: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     # Of searches that told apart which erasure a finding is of.
@@ -362,7 +359,8 @@ class LastCheck:
     @property
     def searched_in_part(self) -> int:
         """Files of other writers of which only the condition's columns were searched: they lost no row."""
-        return sum(f.entry.is_foreign and f.entry.origin is None for f in self.files.values())
+        entries = (f.live.entry for f in self.files.values())
+        return sum(entry.is_foreign and entry.origin is None for entry in entries)
 
     @property
     def key_values(self) -> Mapping[str, int]:
@@ -370,27 +368,14 @@ class LastCheck:
         return Counter(name for f in self.files.values() for name in f.key_values)
 
 
-def search_files(
-    ctx: Context,
-    look: LastCheck,
-    contents: Iterable[tuple[str | None, LoadedTable]],
-    table: LoadedTable,
-) -> None:
+def search_files(ctx: Context, look: LastCheck, contents: Contents) -> None:
     """Searches the live files of these contents that `look` has not searched. Raises what an unavailable
     store raises; a file that cannot be searched is recorded."""
-    live: dict[str, _Live] = {}
-    for _, content in contents:
-        snapshot = content.snapshot
-        for entry in content.state.files():
-            recorded = snapshot.schema_by_id(entry.schema_id)
-            live.setdefault(entry.key, _Live(entry, recorded, snapshot.schema))
-    look.files = {key: f for key, f in look.files.items() if key in live}
-    look.live = live
-    look.table = table
-    look.version, look.date_us = table.snapshot.version, table.date_us
+    live = live_files(contents)
+    look.files = {key: replace(f, live=live[key]) for key, f in look.files.items() if key in live}
     search = _search(ctx, look, sorted(look.asked))
     for searched in ctx.map(search, [file for key, file in live.items() if key not in look.files]):
-        look.files[searched.entry.key] = searched
+        look.files[searched.live.entry.key] = searched
 
 
 def named_by_older_files(ctx: Context, look: LastCheck) -> dict[str, list[str]]:
@@ -399,23 +384,22 @@ def named_by_older_files(ctx: Context, look: LastCheck) -> dict[str, list[str]]:
     names_by_file: dict[str, list[str]] = {}
     for file in look.files.values():
         if any(r.certain for r in file.residues):
-            key, newest_rows = file.entry.key, file.entry.newest_rows
-            older = [n for n in sorted(look.asked) if newest_rows <= look.opened[n]]
+            entry = file.live.entry
+            older = [n for n in sorted(look.asked) if entry.newest_rows <= look.opened[n]]
             named = _told_apart(ctx, look, file, older) if older else ()
             names = [n for n, own in named if any(r.certain for r in own.residues)]
             if names:
-                names_by_file[key] = names
+                names_by_file[entry.key] = names
     return names_by_file
 
 
 def findings_of(ctx: Context, look: LastCheck) -> dict[str, Findings]:
     """What was found, by erasure. A file with a finding is searched again with half of the erasures, until
     it is known whose it is: few files have any."""
-    assert look.table is not None
     table, hidden = look.table, look.texts
     # Each name is held to all texts once, not once for each erasure.
     shown = cache(lambda name: shown_name(name, hidden))
-    entries = [f.entry for f in look.files.values()]
+    entries = [f.live.entry for f in look.files.values()]
     by_erasure: dict[str, list[SearchedFile]] = {name: [] for name in look.asked}
     for file in look.files.values():
         if not file.names_any:
@@ -433,8 +417,9 @@ def findings_of(ctx: Context, look: LastCheck) -> dict[str, Findings]:
             for kind, place in dict.fromkeys(file.perhaps)
         )
         perhaps.update(perhaps_in_metadata(mentions, table.snapshot, entries, shown))
-        if landed := look.landed_perhaps.get(name, 0):
-            perhaps["landed object", ""] += landed
+        landing = look.landed.get(name)
+        if landing is not None and landing.perhaps:
+            perhaps["landed object", ""] += len(set(landing.perhaps))
         findings[name] = Findings(
             columns=_named(table, field_ids(predicate)),
             open_columns=_named(table, {field_id for field_id, _, _ in mentions.columns}),
@@ -443,7 +428,7 @@ def findings_of(ctx: Context, look: LastCheck) -> dict[str, Findings]:
                 *kept_in_metadata(predicate, table.snapshot, entries, shown),
             ),
             perhaps=tuple(sorted((*place, n) for place, n in perhaps.items())),
-            landed=look.landed.get(name, ()),
+            landed=() if landing is None else landing.others,
         )
     return findings
 
@@ -455,7 +440,7 @@ def _told_apart(
     if len(names) == len(look.asked) == 1:
         yield names[0], searched
         return
-    own = _search(ctx, look, names)(look.live[searched.entry.key])
+    own = _search(ctx, look, names)(searched.live)
     look.more_requests += own.requests
     look.more_bytes += own.bytes
     if not own.names_any:
@@ -468,7 +453,9 @@ def _told_apart(
         yield from _told_apart(ctx, look, own, part)
 
 
-def _search(ctx: Context, look: LastCheck, names: Sequence[str]) -> Callable[[_Live], SearchedFile]:
+def _search(
+    ctx: Context, look: LastCheck, names: Sequence[str]
+) -> Callable[[LiveFile], SearchedFile]:
     """The search of a file for these erasures."""
     predicate = any_of([look.asked[name] for name in names])
     newest = max(look.opened[name] for name in names)
@@ -481,12 +468,12 @@ def _named(table: LoadedTable, ids: Collection[int]) -> tuple[str, ...]:
 
 
 def _search_file(
-    ctx: Context, predicate: Predicate, opened_version: int, hidden: frozenset[str], file: _Live
+    ctx: Context, predicate: Predicate, opened_version: int, hidden: frozenset[str], file: LiveFile
 ) -> SearchedFile:
     entry = file.entry
     # This runs in a task of the executor: waiting for other tasks of it could block for ever.
     inline = InlineExecutor()
-    outcome = SearchedFile(entry)
+    outcome = SearchedFile(file)
     texts = texts_of(predicate)
     try:
         is_cached = ctx.objects.cache.get(entry.key) is not None

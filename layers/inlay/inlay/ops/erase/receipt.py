@@ -221,15 +221,15 @@ def write_looks(
     alike: dict[Findings, list[str]] = defaultdict(list)
     for name, own in findings.items():
         alike[own].append(name)
-    files = sorted(look.files.values(), key=lambda f: f.entry.key)
+    files = sorted(look.files.values(), key=lambda f: f.live.entry.key)
     shared = {
-        "looked_us": look.date_us,
+        "looked_us": look.table.date_us,
         "files": [_row_of(f) for f in files],
         "key_values": dict(sorted(look.key_values.items())),
-        "foreign": sum(f.entry.is_foreign for f in files),
+        "foreign": sum(f.live.entry.is_foreign for f in files),
         "searched_in_part": look.searched_in_part,
         "originals": [list(row) for row in look.originals.items()],
-        "originals_since": look.originals_since,
+        "originals_since": look.table.snapshot.oldest_version,
         "requests": look.requests,
         "bytes": look.bytes,
     }
@@ -248,12 +248,12 @@ def write_looks(
             ],
             "landed_searched": dict(sorted(Counter(o.kind.value for o in own.landed).items())),
         }
-        _write_list(ctx, look.version, "look", names, body, len(files), written)
+        _write_list(ctx, look.table.snapshot.version, "look", names, body, len(files), written)
 
 
 def _row_of(file: SearchedFile) -> list[Any]:
     """The key of a file that is not the table's own may be data (`mail=…/`)."""
-    entry = file.entry
+    entry = file.live.entry
     key = WITHHELD if entry.adopted else entry.key
     return [key, entry.newest_rows, entry.sequence or 0, entry.is_foreign, file.failure is None]
 

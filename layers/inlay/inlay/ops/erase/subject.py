@@ -22,15 +22,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import InvalidRequest
-from inlay.format.entry import DataFile
 from inlay.format.predicate import Like, Or, Predicate
-from inlay.format.schema import Primitive, Schema, Type, fields_within
+from inlay.format.schema import Primitive, Type, fields_within
 from inlay.format.values import is_value
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.last_look import KeptPlace, LastCheck, findings_of, search_files
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.refs import each_content
+from inlay.ops.refs import Contents, LiveFile, each_content, live_files
 from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection
 from inlay.plan.scan import FileTask
@@ -95,15 +94,12 @@ def search_subject(
         raise InvalidRequest("half of a surrogate pair is not a character that rows can hold")
     loaded = with_entries(ctx, load_pointer(ctx))
     contents = list(each_content(ctx, loaded))
-    live: dict[str, tuple[DataFile, Schema]] = {}
-    for _, content in contents:
-        for entry in content.state.files():
-            live.setdefault(entry.key, (entry, content.snapshot.schema_by_id(entry.schema_id)))
+    live = live_files(contents).values()
 
-    def search(file: tuple[DataFile, Schema]) -> list[SubjectRows]:
-        return list(_search_rows(ctx, *file, texts, ignore_case))
+    def search(file: LiveFile) -> list[SubjectRows]:
+        return list(_search_rows(ctx, file, texts, ignore_case))
 
-    rows = [rows_of_file for of_file in ctx.map(search, live.values()) for rows_of_file in of_file]
+    rows = [rows_of_file for of_file in ctx.map(search, live) for rows_of_file in of_file]
     elsewhere = _beside_rows(ctx, contents, loaded, texts)
     return SubjectReport(
         version=loaded.snapshot.version,
@@ -115,28 +111,23 @@ def search_subject(
 
 def search_for_each(
     ctx: Context,
-    contents: Sequence[tuple[str | None, LoadedTable]],
+    contents: Contents,
     asked: Mapping[str, frozenset[str]],
     searched: dict[str, tuple[SubjectRows, ...]],
 ) -> dict[str, tuple[tuple[str, int, int], ...]]:
     """By erasure, (column, rows, files) with one of its texts, however many they are: each live file is
     read once. `searched` remembers files for the next time; a row counts for each text that it has."""
     texts = sorted(frozenset[str]().union(*asked.values()))
-    live: dict[str, tuple[DataFile, Schema]] = {}
-    for _, content in contents:
-        for entry in content.state.files():
-            if entry.key not in searched:
-                schema = content.snapshot.schema_by_id(entry.schema_id)
-                live.setdefault(entry.key, (entry, schema))
+    live = live_files(contents)
+    unsearched = {key: file for key, file in live.items() if key not in searched}
 
-    def search(file: tuple[DataFile, Schema]) -> tuple[SubjectRows, ...]:
-        return tuple(_search_rows(ctx, *file, texts, ignore_case=False))
+    def search(file: LiveFile) -> tuple[SubjectRows, ...]:
+        return tuple(_search_rows(ctx, file, texts, ignore_case=False))
 
-    searched.update(zip(live, ctx.map(search, live.values()), strict=True))
+    searched.update(zip(unsearched, ctx.map(search, unsearched.values()), strict=True))
     by_text: dict[str, list[SubjectRows]] = {}
-    live_files = {entry.key for _, content in contents for entry in content.state.files()}
     for key, rows in searched.items():
-        for hit in rows if key in live_files else ():
+        for hit in rows if key in live else ():
             by_text.setdefault(texts[hit.text], []).append(hit)
     return {
         name: tuple(
@@ -169,8 +160,9 @@ class _Hits:
 
 
 def _search_rows(
-    ctx: Context, entry: DataFile, schema: Schema, texts: Sequence[str], ignore_case: bool
+    ctx: Context, file: LiveFile, texts: Sequence[str], ignore_case: bool
 ) -> Iterator[SubjectRows]:
+    entry, schema = file.entry, file.recorded
     columns = tuple(f.id for f in schema.fields if _has_text(f.type))
     if not columns:
         return
@@ -257,7 +249,7 @@ def _repeated(rows: pa.Array, lengths: pa.Array) -> pa.Array:
 
 def _beside_rows(
     ctx: Context,
-    contents: Sequence[tuple[str | None, LoadedTable]],
+    contents: Contents,
     table: LoadedTable,
     texts: Sequence[str],
 ) -> Iterator[KeptPlace]:
@@ -270,8 +262,8 @@ def _beside_rows(
         return
     parts: list[Predicate] = [Like(column, f"%{_quoted(t)}%") for column in columns for t in texts]
     predicate = parts[0] if len(parts) == 1 else Or(tuple(parts))
-    look = LastCheck({_NAME: predicate}, {_NAME: table.snapshot.version})
-    search_files(ctx, look, contents, table)
+    look = LastCheck({_NAME: predicate}, {_NAME: table.snapshot.version}, table)
+    search_files(ctx, look, contents)
     yield from Counter(findings_of(ctx, look)[_NAME].kept)
 
 
