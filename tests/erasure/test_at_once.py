@@ -18,6 +18,7 @@ from inlay.format.keys import receipt_key
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.erase.check_receipt import Asked, verify_receipt
+from inlay.ops.erase.last_look import WITHHELD
 from inlay.ops.erase.receipt import LIST_KIND
 from inlay.ops.erase.request import (
     MAX_AT_ONCE,
@@ -33,7 +34,7 @@ from inlay.storage.wrapped import MeteredStore
 from inlay.table import Table
 
 from .crashes import Scene
-from .people import KEY, People, in_memory, new_people, rows
+from .people import KEY, People, in_memory, is_named, new_people, rows
 
 
 def opened(people: People, keys: pa.Table, request: str = "all", **options: object) -> object:
@@ -113,6 +114,21 @@ def test_each_loses_what_it_would_lose_by_itself(seed: int) -> None:
         expected[names[n] if names else f"all.{n + 1}"] += rows_of[who]
     assert {name: body["removed_rows"] for name, body in bodies.items()} == expected
     assert people.ids() == sorted(i for i in rows_of.elements() if i not in asked)
+
+
+def test_a_column_that_is_called_by_what_another_asked_for_is_in_no_receipt_but_its_own() -> None:
+    people = new_people()
+    people.append(*range(10))
+    table = Table(people.ctx, load_pointer(people.ctx))
+    table.alter(add={"Ada Lovelace": pa.string()})
+    named = {"hers": is_named("Ada Lovelace"), "his": is_named("Charles Babbage")}
+    people.time.sleep(1)
+    open_each(people.ctx, named, request=Request.of("all"))
+    bodies: dict[str, Any] = receipts(people, people.finish())
+    assert {name: body["look"]["kept"] for name, body in bodies.items()} == {
+        "hers": [["column", WITHHELD, "its name"]],
+        "his": [],
+    }
 
 
 def test_many_cost_what_a_few_cost_but_for_their_receipts() -> None:

@@ -95,7 +95,7 @@ def kept_in_metadata(
     for schema in snapshot.schemas:
         for path, column in schema.walk():
             name = ".".join(path)
-            if shown(name) == WITHHELD:
+            if _names(name, texts):
                 seen.add(KeptPlace("column", WITHHELD, "its name"))
             if _names(column.doc or "", texts):
                 seen.add(KeptPlace("column", shown(name), "its comment"))
