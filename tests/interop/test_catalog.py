@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import inlay
 from inlay.cli.app import app
-from inlay.cli.serving import catalog_of, server_of
+from inlay.cli.serving import CatalogServer, catalog_of
 from inlay.iceberg.catalog import Catalog
 
 
@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def uri(root: Path) -> Iterator[str]:
-    with server_of(catalog_of(f"file://{root}"), "127.0.0.1", 0) as server:
+    with CatalogServer(catalog_of(f"file://{root}"), "127.0.0.1", 0) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"

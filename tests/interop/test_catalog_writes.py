@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-from inlay.cli.serving import catalog_of, server_of
+from inlay.cli.serving import CatalogServer, catalog_of
 from inlay.errors import AccessDenied, InlayError, TableNotFound
 from inlay.iceberg.avro import decode_avro
 from inlay.iceberg.catalog import Answer, Catalog
@@ -127,7 +127,7 @@ def between(root: Path) -> Between:
 
 
 def served(catalog: Catalog) -> Iterator[str]:
-    with server_of(catalog, "127.0.0.1", 0) as server:
+    with CatalogServer(catalog, "127.0.0.1", 0) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"

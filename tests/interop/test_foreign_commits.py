@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import inlay
-from inlay.cli.serving import catalog_of, server_of
+from inlay.cli.serving import CatalogServer, catalog_of
 from inlay.errors import ConcurrentChange, ErrorKind, ForeignCommit, InlayError
 from inlay.format import keys
 from inlay.format.keys import ObjectKind, classify
@@ -247,7 +247,7 @@ def act(engines_python: Path, tmp_path: Path) -> Iterator[Callable[..., str]]:
     """(engine, what) to the table in tables/t, by the read-only catalog; or `on` a file of metadata that is
     registered elsewhere. What the engine says."""
     (tmp_path / "tables").mkdir()
-    server = server_of(catalog_of(f"file://{tmp_path}/tables"), "127.0.0.1", 0)
+    server = CatalogServer(catalog_of(f"file://{tmp_path}/tables"), "127.0.0.1", 0)
     with server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

@@ -25,7 +25,7 @@ import pytest
 from pipelines import orders_sql
 
 import inlay
-from inlay.cli.serving import catalog_of, server_of
+from inlay.cli.serving import CatalogServer, catalog_of
 from inlay.errors import ForeignCommit, Unpublishable
 from inlay.table import Table
 
@@ -349,7 +349,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def sql(root: Path) -> Iterator[Sql]:
     python_of_spark()
-    with server_of(catalog_of(f"file://{root}", write=True), "127.0.0.1", 0) as server:
+    with CatalogServer(catalog_of(f"file://{root}", write=True), "127.0.0.1", 0) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         made = Sql(f"http://127.0.0.1:{server.server_port}")

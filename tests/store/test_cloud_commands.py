@@ -16,7 +16,7 @@ import pytest
 from tests.cli.conftest import Ran, Run, inlay
 
 from inlay.cli.app import app
-from inlay.cli.serving import catalog_of, server_of
+from inlay.cli.serving import CatalogServer, catalog_of
 
 from .conftest import Cloud
 
@@ -50,7 +50,7 @@ def run(inlay: Run) -> Commands:
 @pytest.fixture
 def served(cloud: Cloud) -> Iterator[str]:
     """The REST catalog of the cloud's folder of tables, as `inlay serve` has it."""
-    with server_of(catalog_of(f"{cloud.uri}/tables"), "127.0.0.1", 0) as server:
+    with CatalogServer(catalog_of(f"{cloud.uri}/tables"), "127.0.0.1", 0) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"

@@ -72,81 +72,82 @@ def catalog_of(root: str, *, write: bool = False, credentials_role: str | None =
     )
 
 
-def server_of(catalog: Catalog, host: str, port: int) -> ThreadingHTTPServer:
-    """An HTTP server of `catalog`; port 0 is one that is free."""
-    from inlay.engine import Catalog
+class CatalogServer(ThreadingHTTPServer):
+    """The catalog behind HTTP; port 0 is one that is free."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        timeout = IDLE_SECONDS
+    def __init__(self, catalog: Catalog, host: str, port: int) -> None:
+        self.catalog = catalog
+        super().__init__((host, port), _Handler)
 
-        def _answer(self) -> None:
-            path, _, query = self.path.partition("?")
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            body = b"" if self.command in ("GET", "HEAD") else self._body()
-            if body is not None:
-                answer = catalog.answer(self.command, path, query, body, headers)
-                self._send(answer.status, answer.body)
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # a client that has gone
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
-        def _length(self) -> int | None:
-            """How many bytes the request carries; None if it was refused."""
-            if self.headers.get("Transfer-Encoding"):  # its chunks would be taken for requests
-                self.send_error(HTTPStatus.LENGTH_REQUIRED)
-                return None
-            length = self.headers.get("Content-Length") or "0"
-            is_number = length.isascii() and length.isdecimal() and len(length) < 12
-            if not is_number or int(length) > Catalog.max_request_bytes:
-                self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-                return None
-            return int(length)
 
-        def handle_expect_100(self) -> bool:
-            """A client that asks before it sends what it carries."""
-            return self._length() is not None and super().handle_expect_100()
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = IDLE_SECONDS
+    server: CatalogServer
 
-        def _body(self) -> bytes | None:
-            """What the request carries; None if it was refused."""
-            length = self._length()
-            if length is None:
-                return None
-            body = self.rfile.read(length)
-            if len(body) < length:
-                self.close_connection = True
-                return None
-            return body
-
-        def _send(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            if self.close_connection:
-                self.send_header("Connection", "close")
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
-
-        def send_error(
-            self, code: int, message: str | None = None, explain: str | None = None
-        ) -> None:
-            """What http.server itself refuses: unknown methods, and what is no request."""
-            self.close_connection = True  # a body that was not read would be taken for a request
-            if code == HTTPStatus.NOT_IMPLEMENTED:
-                answer = catalog.answer(self.command, self.path)
-            else:
-                answer = Catalog.refusal(code, message or HTTPStatus(code).phrase)
+    def _answer(self) -> None:
+        path, _, query = self.path.partition("?")
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        body = b"" if self.command in ("GET", "HEAD") else self._body()
+        if body is not None:
+            answer = self.server.catalog.answer(self.command, path, query, body, headers)
             self._send(answer.status, answer.body)
 
-        do_GET = do_HEAD = do_POST = do_DELETE = _answer  # noqa: N815 - http.server's names
+    do_GET = do_HEAD = do_POST = do_DELETE = _answer  # noqa: N815 - http.server's names
 
-        def log_message(self, format: str, *args: object) -> None:
+    def _length(self) -> int | None:
+        """How many bytes the request carries; None if it was refused."""
+        if self.headers.get("Transfer-Encoding"):  # its chunks would be taken for requests
+            self.send_error(HTTPStatus.LENGTH_REQUIRED)
             return None
+        length = self.headers.get("Content-Length") or "0"
+        is_number = length.isascii() and length.isdecimal() and len(length) < 12
+        if not is_number or int(length) > self.server.catalog.max_request_bytes:
+            self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return None
+        return int(length)
 
-    class Server(ThreadingHTTPServer):
-        def handle_error(self, request: object, client_address: object) -> None:
-            if not isinstance(sys.exception(), ConnectionError):  # a client that has gone
-                super().handle_error(request, client_address)  # type: ignore[arg-type]
+    def handle_expect_100(self) -> bool:
+        """A client that asks before it sends what it carries."""
+        return self._length() is not None and super().handle_expect_100()
 
-    return Server((host, port), Handler)
+    def _body(self) -> bytes | None:
+        """What the request carries; None if it was refused."""
+        length = self._length()
+        if length is None:
+            return None
+        body = self.rfile.read(length)
+        if len(body) < length:
+            self.close_connection = True
+            return None
+        return body
+
+    def _send(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What http.server itself refuses: unknown methods, and what is no request."""
+        self.close_connection = True  # a body that was not read would be taken for a request
+        catalog = self.server.catalog
+        if code == HTTPStatus.NOT_IMPLEMENTED:
+            answer = catalog.answer(self.command, self.path)
+        else:
+            answer = catalog.refusal(code, message or HTTPStatus(code).phrase)
+        self._send(answer.status, answer.body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        return None
 
 
 @verb(
@@ -186,7 +187,7 @@ def serve(
     they also create tables, insert, update and delete: each commit of theirs becomes one of the table's.
     """
     catalog = catalog_of(root, write=write, credentials_role=credentials_role)
-    with server_of(catalog, host, port) as server:
+    with CatalogServer(catalog, host, port) as server:
         doing = "takes commits to" if write else "serves"
         note(f"http://{host}:{server.server_port} {doing} the namespace {catalog.namespace!r}")
         try:

@@ -110,9 +110,9 @@ class Engines:
     catalog of the published tables under `tables`."""
 
     def __init__(self, python: Path, tables: str, log: Path) -> None:
-        from inlay.cli.serving import catalog_of, server_of
+        from inlay.cli.serving import CatalogServer, catalog_of
 
-        self._server = server_of(catalog_of(tables, write=True), "127.0.0.1", 0)
+        self._server = CatalogServer(catalog_of(tables, write=True), "127.0.0.1", 0)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log.open("ab")
