@@ -194,32 +194,9 @@ def encode_manifest(
 ) -> tuple[bytes, Manifest]:
     """The manifest of `entries`, all of `spec`, and its description for the list of `snapshot_id`, which is
     published as `version`."""
-
-    def record(entry: Entry) -> dict[str, Any]:
-        new = not entry.snapshot_id
-        return {
-            "status": ADDED if new else EXISTING,
-            "snapshot_id": entry.snapshot_id or snapshot_id,
-            "sequence_number": entry.sequence or version,
-            "file_sequence_number": entry.sequence or version,
-            "data_file": {
-                "content": entry.content,
-                "file_path": entry.path,
-                "file_format": entry.file_format,
-                "partition": spec.values(entry.partition),
-                "record_count": entry.rows,
-                "file_size_in_bytes": entry.size,
-                "referenced_data_file": entry.referenced,
-                "first_row_id": entry.first_row_id,
-                "content_offset": entry.offset,
-                "content_size_in_bytes": entry.length,
-                **_bounds_record(entry),
-            },
-        }
-
     data = encode_avro(
         _entry_schema(spec, format_version),
-        map(record, entries),
+        (_entry_record(entry, spec, version, snapshot_id) for entry in entries),
         metadata={
             "schema": json.dumps(schema, separators=(",", ":")),
             "schema-id": str(schema["schema-id"]),
@@ -246,6 +223,28 @@ def encode_manifest(
         existing_rows=sum(e.rows for e in old),
         partitions=tuple(summaries(spec, [e.partition for e in entries])),
     )
+
+
+def _entry_record(entry: Entry, spec: Spec, version: int, snapshot_id: int) -> dict[str, Any]:
+    return {
+        "status": EXISTING if entry.snapshot_id else ADDED,
+        "snapshot_id": entry.snapshot_id or snapshot_id,
+        "sequence_number": entry.sequence or version,
+        "file_sequence_number": entry.sequence or version,
+        "data_file": {
+            "content": entry.content,
+            "file_path": entry.path,
+            "file_format": entry.file_format,
+            "partition": spec.values(entry.partition),
+            "record_count": entry.rows,
+            "file_size_in_bytes": entry.size,
+            "referenced_data_file": entry.referenced,
+            "first_row_id": entry.first_row_id,
+            "content_offset": entry.offset,
+            "content_size_in_bytes": entry.length,
+            **_bounds_record(entry),
+        },
+    }
 
 
 def encode_list(

@@ -820,7 +820,6 @@ class Table:
         if keys is not None:
             return self._delete_keys(_key_table(keys), ids, mode, file, request_id, note)
         condition = self._condition(where, params)
-        predicate = condition.predicate
         request = change_plan.Request.named(
             request_id, f"{mode}:{file}:{_asked(condition, params)}"
         )
@@ -834,17 +833,7 @@ class Table:
                 table=self.uri,
             )
         if mode == "erase":
-            if file is not None:
-                raise InvalidRequest(
-                    "an erasure is of the whole table, not of one file=",
-                    next_step="Leave out file=",
-                    table=self.uri,
-                )
-            from inlay.ops.erase.request import open_erasure
-
-            return self._erase(
-                lambda ctx, base: open_erasure(ctx, predicate, base=base, request=request), note
-            )
+            return self._erase_rows(condition.predicate, file, request, note)
         with self._writing("delete", note) as write:
             write.outcome = delete_op.delete(
                 write.ctx, condition, mode=mode, file=file, base=self._loaded, request=request
@@ -888,6 +877,25 @@ class Table:
                 write.ctx, keys, base=self._loaded, request=request
             )
         return write.result
+
+    def _erase_rows(
+        self,
+        predicate: Predicate,
+        file: str | None,
+        request: change_plan.Request | None,
+        note: Note | None,
+    ) -> WriteResult:
+        if file is not None:
+            raise InvalidRequest(
+                "an erasure is of the whole table, not of one file=",
+                next_step="Leave out file=",
+                table=self.uri,
+            )
+        from inlay.ops.erase.request import open_erasure
+
+        return self._erase(
+            lambda ctx, base: open_erasure(ctx, predicate, base=base, request=request), note
+        )
 
     def _erase(
         self,

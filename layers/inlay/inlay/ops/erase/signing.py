@@ -14,7 +14,7 @@ so that a signature made for something else is never taken for one of a pass. Ne
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
@@ -83,13 +83,8 @@ class PublicKey:
 
     def __init__(self, pem: bytes) -> None:
         serialization, ec = _library()
-        try:
-            key = serialization.load_pem_public_key(pem)
-        except (ValueError, _other_curves()):
-            key = None
-        if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(
-            key.curve, ec.SECP256R1
-        ):
+        key = _on_p256(lambda: serialization.load_pem_public_key(pem), ec.EllipticCurvePublicKey)
+        if key is None:
             raise InvalidRequest(
                 "that is not a public key on the curve P-256, as PEM",
                 next_step="`openssl ec -in key.pem -pubout` and `aws kms get-public-key` give it",
@@ -115,13 +110,11 @@ class KeyFile:
 
     def __init__(self, pem: bytes) -> None:
         serialization, ec = _library()
-        try:
-            key = serialization.load_pem_private_key(pem, password=None)
-        except (TypeError, ValueError, _other_curves()):
-            key = None
-        if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(
-            key.curve, ec.SECP256R1
-        ):
+        key = _on_p256(
+            lambda: serialization.load_pem_private_key(pem, password=None),
+            ec.EllipticCurvePrivateKey,
+        )
+        if key is None:
             raise InvalidRequest(
                 "that is not a private key on the curve P-256, as PEM without a password",
                 next_step="`openssl ecparam -name prime256v1 -genkey -noout -out key.pem` makes one",
@@ -149,11 +142,16 @@ def _fingerprint(key: Any) -> str:
     return f"sha256:{sha256(public).hexdigest()}"
 
 
-def _other_curves() -> type[Exception]:
-    """What `cryptography` raises for keys on curves that it does not know."""
+def _on_p256(load: Callable[[], Any], kind: type) -> Any | None:
+    """The key that `load` reads; None where that is no key, of another kind, or on another curve."""
     from cryptography.exceptions import UnsupportedAlgorithm
 
-    return UnsupportedAlgorithm
+    _, ec = _library()
+    try:
+        key = load()
+    except (TypeError, ValueError, UnsupportedAlgorithm):  # that: a curve that it does not know
+        return None
+    return key if isinstance(key, kind) and isinstance(key.curve, ec.SECP256R1) else None
 
 
 def _library() -> tuple[Any, Any]:

@@ -244,12 +244,16 @@ def compact(
     merge = worth_merging(run.loaded.snapshot)
     drop_idle(ctx, run, "compact", metadata=merge)
     ordered = cluster_metadata(ctx, base=run.loaded, budget=Budget(deadline=deadline))
-    last = ordered.loaded.snapshot
-    if ctx.branch is None and has_memory(last):
+    if ctx.branch is None and has_memory(ordered.loaded.snapshot):
         compact(
             memory_context(ctx), deadline_seconds=_left(ctx, deadline), memory_bytes=memory_bytes
         )
-    commits = run.commits + ordered.steps
+    return _result(run, ordered, merged=merge)
+
+
+def _result(run: Run, ordered: MetadataResult, *, merged: bool) -> CompactResult:
+    """What the units and the metadata that was put `ordered` after them come to."""
+    last, commits = ordered.loaded.snapshot, run.commits + ordered.steps
     return CompactResult(
         version=last.version,
         commit_id=last.commit.id if commits else None,
@@ -261,7 +265,7 @@ def compact(
         removed_markers=run.removed_markers,
         input_bytes=sum(d.read_bytes for d in run.done),
         written_bytes=sum(d.written_bytes for d in run.done),
-        merged_metadata=merge or ordered.steps > 0,
+        merged_metadata=merged or ordered.steps > 0,
         left=run.left,
         left_bytes=run.left_bytes,
         hand_over=run.left_bytes > run.loaded.snapshot.settings.number("compact.handover_bytes"),

@@ -170,9 +170,7 @@ def rewrite_task(
     but at least one row group. `judging` is the context for what decides. Raises `UnsupportedFile` when
     there is not enough memory."""
     looked = decide_rows(judging or ctx, loaded, task, strategy, extra, limits)
-    choice = looked.choice
-    entry = task.file
-    positions, whole = position_map(looked.kept, looked.group_rows), True
+    choice, entry = looked.choice, task.file
     limits.must_hold(looked.group_bytes)
     match choice.method:
         case "drop":
@@ -181,16 +179,16 @@ def rewrite_task(
             return choice, _restamped(loaded, task)
         case "surgery":
             try:
-                output, positions, whole = _by_surgery(ctx, loaded, task, looked, limits.deadline)
+                made = _by_surgery(ctx, loaded, task, looked, limits.deadline)
             except UnsupportedFile as error:
                 reason = (
                     f"surgery is not possible here ({error.message}): the whole file is written"
                 )
                 choice = replace(choice, method="rewrite", reason=reason, no_surgery=error.message)
-                output = _as_a_whole(ctx, loaded, task, looked)
+                made = _as_a_whole(ctx, loaded, task, looked)
         case "rewrite" | "tombstone":
             try:
-                output = _as_a_whole(ctx, loaded, task, looked)
+                made = _as_a_whole(ctx, loaded, task, looked)
             except InvalidRequest as error:
                 # A value of another writer that its column's type does not have. Surgery copies its bytes,
                 # or keeps them bit for bit.
@@ -200,18 +198,32 @@ def rewrite_task(
                     f"it cannot be written as a whole ({error.message}): surgery is done instead"
                 )
                 choice = replace(choice, method="surgery", reason=reason)
-                output, positions, whole = _by_surgery(ctx, loaded, task, looked, limits.deadline)
+                made = _by_surgery(ctx, loaded, task, looked, limits.deadline)
+    assert made.whole or extra is None, "a delete is never half done"
+    return choice, _done(ctx, loaded, task, choice, made, data_change=extra is not None)
+
+
+def _done(
+    ctx: Context,
+    loaded: LoadedTable,
+    task: FileTask,
+    choice: Choice,
+    made: _Made,
+    *,
+    data_change: bool,
+) -> Done:
+    """The unit that puts the new file in the place of the task's, with what still deletes rows of it."""
+    entry, output, positions, whole = task.file, made.output, made.positions, made.whole
     snapshot = loaded.snapshot
     written_under = snapshot.schema_by_id(output.schema_id)
     spec_id, partition = partition_for_output(entry, task.schema, written_under, snapshot.specs)
-    assert whole or extra is None, "a delete is never half done"
     output = replace(
         output,
         # Every marker of the planned version that may hit the file was applied, or will be.
         sequence=snapshot.version if whole else entry.sequence,
         spec_id=spec_id,
         partition=partition,
-        data_change=extra is not None,
+        data_change=data_change,
         origin=entry.key,
     )
     carried: tuple[Marker, ...] = ()
@@ -225,7 +237,7 @@ def rewrite_task(
         applied=_of_file(task),
         carried=carried,
     )
-    return choice, Done(
+    return Done(
         unit=unit,
         whole=whole,
         method=choice.method,
@@ -357,9 +369,18 @@ def _tombstone_cost(opened: OpenFile, schema: Schema) -> Cost:
     return Cost(requests=len(groups) + len(objects), read_bytes=looked_at + sum(objects))
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A new file, where the rows of the old one are in it, and whether all that go are gone."""
+
+    output: DataFile
+    positions: PositionMap
+    whole: bool = True
+
+
 def _by_surgery(
     ctx: Context, loaded: LoadedTable, task: FileTask, looked: RowDecision, deadline: float | None
-) -> tuple[DataFile, PositionMap, bool]:
+) -> _Made:
     """Rewrites the affected row groups; the store copies everything else. The new file has the old one's
     physical schema, so its entry keeps the schema it was recorded under.
 
@@ -415,10 +436,10 @@ def _by_surgery(
     )
     # Its origin is the input's, and its unchanged parts are still their writer's.
     entry = replace(entry, event=task.file.event, own=not task.file.is_foreign)
-    return entry, outcome.positions, not outcome.unfinished
+    return _Made(entry, outcome.positions, not outcome.unfinished)
 
 
-def _as_a_whole(ctx: Context, loaded: LoadedTable, task: FileTask, looked: RowDecision) -> DataFile:
+def _as_a_whole(ctx: Context, loaded: LoadedTable, task: FileTask, looked: RowDecision) -> _Made:
     """Writes the rows that stay as one new file, in the same order, under the current schema."""
     schema = loaded.snapshot.schema
     tree = {} if looked.footer is None else looked.footer.tree
@@ -442,7 +463,8 @@ def _as_a_whole(ctx: Context, loaded: LoadedTable, task: FileTask, looked: RowDe
             f"{len(looked.kept)} rows should stay, {output.rows} were read", key=task.file.key
         )
     # What another writer says of a file is searched by the next erasure, too.
-    return replace(output, own=not described)
+    positions = position_map(looked.kept, looked.group_rows)
+    return _Made(replace(output, own=not described), positions)
 
 
 # Several files may be rewritten at once, and each is written as slowly as one core encodes.

@@ -8,8 +8,9 @@ update is planned again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -39,6 +40,9 @@ from inlay.parse import Assignments
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, ReplaceFiles, Request, RowUpdate
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import plan_scan
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
 
 
 def update(
@@ -141,16 +145,25 @@ def _plan_update(
         updates=(AddFiles(added),),
         requires=(Reads(predicate, snapshot.version, frozenset(matches)),),
     )
-    if not matches:
-        return Planned(change, uploads.base)
-    deletes: tuple[RowUpdate, ...]
+    if matches:
+        deletes = _deletes(ctx, loaded, matches, predicate, mode)
+        change = replace(change, updates=(*change.updates, *deletes))
+    return Planned(change, uploads.base)
+
+
+def _deletes(
+    ctx: Context,
+    loaded: LoadedTable,
+    matches: Mapping[str, BitMap64],
+    predicate: Predicate,
+    mode: DeleteMode,
+) -> tuple[RowUpdate, ...]:
+    """What takes the old rows away, which are at these positions."""
     match mode:
         case "tombstone":
-            deletes = (AddMarkers((marker_of(ctx, loaded, predicate),)),)
+            return (AddMarkers((marker_of(ctx, loaded, predicate),)),)
         case "vector":
-            deletes = by_vectors(ctx, loaded, matches)
+            return by_vectors(ctx, loaded, matches)
         case "surgery" | "rewrite":
             rewrites = rewritten(ctx, loaded, matches, mode, {})
-            deletes = (ReplaceFiles(tuple(m.unit for m in rewrites), whole=True),)
-    change = replace(change, updates=(*change.updates, *deletes))
-    return Planned(change, uploads.base)
+            return (ReplaceFiles(tuple(m.unit for m in rewrites), whole=True),)

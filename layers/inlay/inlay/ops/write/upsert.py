@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from inlay.arguments import one_of
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.schema import Field, Schema
+from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import (
     Committed,
     Planned,
@@ -92,30 +93,15 @@ def upsert(
         return before
     names = key_names(ctx, loaded, on, "upsert")
     loaded, data = admit_orders(ctx, loaded, data)
-    schema = loaded.snapshot.schema
-    reader = reader_of(data)
-    given = given_columns(ctx, reader.schema, schema, names, "upsert")
-    order_field = None if order is None else schema.column_named(order)
-    order = order if order_field is None else order_field.name
-    if order is not None and order not in given.names:
-        raise SchemaMismatch(
-            f"the data lacks {order!r}, which defines the order of its rows",
-            next_step=f"The columns of the data are: {', '.join(given.names)[:500]}",
-            table=ctx.uri,
-        )
-    declared = Declared.of(loaded.snapshot)
-    declared.check_meaning(reader.schema)
-    rows = pa.Table.from_batches(
-        conformed(checked_orders(loaded.snapshot, reader), schema, given, by_value=True),
-        schema=schema_to_arrow(given),
-    )
-    for batch in rows.to_batches():
-        declared.check(batch)
+    snapshot, reader = loaded.snapshot, reader_of(data)
+    given = given_columns(ctx, reader.schema, snapshot.schema, names, "upsert")
+    order = None if order is None else _order_column(ctx, snapshot.schema, given, order)
+    rows = _read(snapshot, reader, given)
     rows = _one_of_each_key(rows, names, on_duplicate, order, nulls, ctx.uri)
     if rows.num_rows == 0 and request is None:
         return Skipped(loaded)
     named_on = loaded
-    if len(given.fields) < len(schema.fields):
+    if len(given.fields) < len(snapshot.schema.fields):
         loaded = current_base(ctx, loaded)
 
     def plan(now: LoadedTable) -> Planned:
@@ -143,6 +129,27 @@ def upsert(
     if isinstance(outcome, Skipped) or equates_nulls(nulls):
         return outcome
     return replace(outcome, note=note_of_nulls(rows.select(list(names))))
+
+
+def _read(snapshot: Snapshot, reader: pa.RecordBatchReader, given: Schema) -> pa.Table:
+    """The rows in the table's types, `given` being their columns. Raises `SchemaMismatch`."""
+    declared = Declared.of(snapshot)
+    declared.check_meaning(reader.schema)
+    batches = conformed(checked_orders(snapshot, reader), snapshot.schema, given, by_value=True)
+    return pa.Table.from_batches(declared.checked(batches), schema=schema_to_arrow(given))
+
+
+def _order_column(ctx: Context, schema: Schema, given: Schema, order: str) -> str:
+    """The name of the column `order`, which the data has. Raises `SchemaMismatch`."""
+    field = schema.column_named(order)
+    order = order if field is None else field.name
+    if order not in given.names:
+        raise SchemaMismatch(
+            f"the data lacks {order!r}, which defines the order of its rows",
+            next_step=f"The columns of the data are: {', '.join(given.names)[:500]}",
+            table=ctx.uri,
+        )
+    return order
 
 
 def _renamed(
