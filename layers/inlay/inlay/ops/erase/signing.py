@@ -142,7 +142,7 @@ def _fingerprint(key: Any) -> str:
     return f"sha256:{sha256(public).hexdigest()}"
 
 
-def _on_p256(load: Callable[[], Any], kind: type) -> Any | None:
+def _on_p256(load: Callable[[], Any], kind: Any) -> Any | None:
     """The key that `load` reads; None where that is no key, of another kind, or on another curve."""
     from cryptography.exceptions import UnsupportedAlgorithm
 
