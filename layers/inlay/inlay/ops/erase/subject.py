@@ -30,6 +30,7 @@ from inlay.ops.erase.last_look import KeptPlace, LastCheck, findings_of, search_
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.refs import Contents, LiveFile, each_content, live_files
+from inlay.parquet.arrow.types import is_list
 from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection
 from inlay.plan.scan import FileTask
@@ -41,7 +42,6 @@ _TEXT = Primitive("string")
 # Up to so many are looked for one by one.
 FEW_TEXTS = 4
 
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 _TEXTS = (
     *(pa.types.is_string, pa.types.is_large_string),
     *(pa.types.is_binary, pa.types.is_large_binary),
@@ -223,7 +223,7 @@ def _texts_within(
         of_entries = _repeated(rows, lengths)
         yield from _texts_within(f"{path}.key", whole.keys, of_entries)
         yield from _texts_within(f"{path}.value", whole.items, of_entries)
-    elif any(test(kind) for test in _LISTS):
+    elif is_list(kind):
         of_elements = rows.take(pc.list_parent_indices(array))
         yield from _texts_within(f"{path}.element", array.flatten(), of_elements)
     elif pa.types.is_fixed_size_binary(kind):

@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 
 from inlay.errors import UnsupportedFile
 from inlay.format.entry import DataFile
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
+from inlay.format.schema import Field, Primitive, Schema, Type, with_fields
 from inlay.format.values import covered_range, widens
 from inlay.parquet.arrow.types import (
     arrow_primitive,
@@ -187,16 +187,10 @@ def retyped(schema: Schema, kinds: Mapping[int, Primitive]) -> Schema:
 
 
 def _with(field: Field, kinds: Mapping[int, Primitive]) -> Field:
-    match field.type:
-        case Struct(fields):
-            return replace(field, type=Struct(tuple(_with(f, kinds) for f in fields)))
-        case ListOf(element):
-            return replace(field, type=ListOf(_with(element, kinds)))
-        case MapOf(key, value):
-            return replace(field, type=MapOf(_with(key, kinds), _with(value, kinds)))
-        case Primitive():
-            kind = kinds.get(field.id)
-            return field if kind is None else replace(field, type=kind, default=None)
+    if not isinstance(field.type, Primitive):
+        return replace(field, type=with_fields(field.type, lambda inner: _with(inner, kinds)))
+    kind = kinds.get(field.id)
+    return field if kind is None else replace(field, type=kind, default=None)
 
 
 def _is_shifted(kind: pa.DataType) -> bool:
