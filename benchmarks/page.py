@@ -66,10 +66,10 @@ GROUPS = """With smaller row groups few rows with all columns ask for less, a fe
 for more: `write.row_group_bytes`, 16 MiB unless a table says otherwise
 ([PROPERTIES.md](../PROPERTIES.md))."""
 SURGERY = """CPU of surgery of one of 20 row groups of a file of 256 MiB, to decoding, filtering and
-encoding that group by pyarrow: least of four turns of each, in memory. What is above 1 is the footer and
-the page index, which grow with the column chunks of the file, 25 µs each in Python, decoded, moved,
+encoding that group by pyarrow: least of twenty turns of each, in memory. What is above 1 is the footer and
+the page index, which grow with the column chunks of the file, 20 µs each in Python, decoded, moved,
 encoded and checked; and that texts of dictionaries are measured before they are decoded, since a file may
-hold more of them than memory does."""
+hold more of them than memory does: most of that is to decompress the dictionaries."""
 PLANNING = """Each cell: requests / MB / waves; seconds of CPU / wall, opening the table included. Of
 entries of files that do not exist: Inlay's with statistics of eight columns by its own commits,
 delta-rs's the same in one commit and its checkpoint, pyiceberg's of whole numbers in one commit, Lance's

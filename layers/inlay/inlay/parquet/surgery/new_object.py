@@ -422,7 +422,6 @@ def _load_indexes(
         raise UnsupportedFile(
             f"the page index has {total} bytes, more than {MAX_INDEX_BYTES}", next_step=RECODE
         )
-    regions.sort(key=lambda region: region.start)
     bodies = old.contents(ByteRange(region.start, region.end) for region in regions)
     indexes: tuple[_Indexes, _Indexes] = ({}, {})
     for region, (_, body) in zip(regions, bodies, strict=True):
