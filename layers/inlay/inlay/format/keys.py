@@ -49,6 +49,12 @@ _PUBLISHED = re.compile(
     rf"{_NAMED_BY_VERSION.pattern}|metadata/(inlay-[^/]+|[^/]+\.(avro|stats)|partition-stats-[^/]+"
     r"|copy-table-staging-[0-9a-f-]{36}/.+)"
 )
+_ID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+# What this library writes of what it also deletes.
+_WRITTEN = re.compile(
+    rf"(data|tombstone)/\d{{4}}(/\d\d){{3}}/{_ID}[./].+|manifest/segments/{_ID}|metadata/inlay-[^/]+"
+    rf"|{_NAMED_BY_VERSION.pattern}|{_ARCHIVE.pattern}"
+)
 # What a catalog writes that takes commits: its client puts it beside the manifests.
 _COMMITTED = re.compile(r"metadata/\d+-[0-9a-f-]{36}(\.gz)?\.metadata\.json(\.gz)?")
 
@@ -64,6 +70,12 @@ class ObjectKind(Enum):
     PUBLISHED = "published"
     MEMORY = "memory"
     UNKNOWN = "unknown"
+
+
+_DELETED = (
+    *(ObjectKind.ARCHIVE, ObjectKind.SEGMENT, ObjectKind.DATA, ObjectKind.TOMBSTONE),
+    *(ObjectKind.PUBLISHED, ObjectKind.MEMORY),
+)
 
 
 def archive_key(version: int) -> str:
@@ -163,6 +175,25 @@ def is_committed_elsewhere(key: str) -> bool:
     True
     """
     return _COMMITTED.fullmatch(key) is not None
+
+
+def is_collected(key: str) -> bool:
+    """Whether garbage collection deletes an object by its folder alone, whatever wrote it.
+
+    >>> is_collected("data/raw.csv"), is_collected("raw.csv")
+    (True, False)
+    """
+    return key.startswith((SEGMENTS, DATA, TOMBSTONES))
+
+
+def is_foreign(key: str) -> bool:
+    """Whether an object is of a kind that garbage collection or `drop` deletes, and named as this library
+    names none.
+
+    >>> is_foreign("data/raw.csv"), is_foreign("raw.csv")
+    (True, False)
+    """
+    return classify(key) in _DELETED and _WRITTEN.fullmatch(key) is None
 
 
 def classify(key: str) -> ObjectKind:

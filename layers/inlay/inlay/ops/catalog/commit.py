@@ -136,7 +136,7 @@ def load(ctx: Context) -> bytes:
 def stage(ctx: Context, asked: Any) -> bytes:
     """The metadata of a table that a commit will create: nothing of it is kept here. Raises
     `InvalidRequest`, `TableExists`."""
-    check_free(ctx)
+    check_free(ctx, is_begun=True)
     metadata = created_metadata(asked, ctx.location(""), ctx.new_id())
     if ctx.store.scheme == "file":
         # Engines that write to a disk expect the table's folders to be there; buckets have none.
@@ -389,7 +389,7 @@ def _answer(ctx: Context) -> bytes:
 def _create(ctx: Context, metadata: Mapping[str, Any], named: Request | None) -> bytes:
     uuid = str(metadata.get("table-uuid") or ctx.new_id())
     try:
-        date_us = check_free(ctx)
+        date_us = check_free(ctx, is_begun=True)
     except TableExists:
         loaded = load_pointer(ctx)
         _, before = already_applied(ctx, loaded, named)

@@ -14,11 +14,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
 from inlay.errors import (
+    AccessDenied,
     CorruptTable,
     ForeignArchives,
     InlayError,
@@ -27,7 +29,18 @@ from inlay.errors import (
     a_type,
 )
 from inlay.format.entry import DataFile
-from inlay.format.keys import ARCHIVES, POINTER
+from inlay.format.keys import (
+    ARCHIVES,
+    DATA,
+    MEMORY,
+    POINTER,
+    PUBLISHED,
+    SEGMENTS,
+    TOMBSTONES,
+    archive_version,
+    is_collected,
+    is_foreign,
+)
 from inlay.format.properties import check_named_columns, check_properties, with_arrow_types
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import UNPARTITIONED, Commit, PartitionSpec, Snapshot
@@ -55,6 +68,8 @@ from inlay.plan.metadata.state import State, choose_stats_columns
 from inlay.storage.base import Head
 
 CREATE = "create"
+# Objects of one page of a listing.
+_MANY = 1_000
 
 
 def create(
@@ -160,31 +175,79 @@ def _registered(ctx: Context, snapshot: Snapshot) -> LoadedTable:
     return loaded
 
 
-def check_free(ctx: Context) -> int:
-    """The store's date at which there was no table at `ctx.root`, nor the remains of one. Raises
-    `TableExists`, `ForeignArchives`; `InvalidRequest` for a disk's root, whose every folder would be the
-    table's to collect."""
+def check_free(ctx: Context, *, is_begun: bool = False) -> int:
+    """The store's date at which there was no table at `ctx.root`, nor the remains of one, nor, unless an
+    engine has written files for it (`is_begun`), anything of others in the folders that the table's garbage
+    collection would empty. Raises `TableExists`, `ForeignArchives`; `InvalidRequest` for a place within
+    another table, and for a disk's root, whose every folder would be the table's to collect."""
     if ctx.store.scheme == "file" and os.path.normpath("/" + ctx.root).strip("/") == "":
         raise InvalidRequest(
             f"{ctx.uri} is the root of the disk, not a place for a table",
             next_step="Name a folder: file:///data/people. (Is a variable in the path empty?)",
             table=ctx.uri,
         )
+    _check_around(ctx)
     # Before the pointer is read: archives that exist while no pointer does are not a racing creator's.
-    archive = next(iter(ctx.store.list(ctx.key(ARCHIVES + "v"))), None)
+    there = _objects_at(ctx)
     # The store's clock, not this host's: the 404 for an absent pointer has a Date like any answer.
     now = ctx.store.head(ctx.key(POINTER))
     if isinstance(now, Head):
         raise TableExists(f"there already is a table at {ctx.uri}", table=ctx.uri)
+    archive = next((key for key in there if archive_version(key) is not None), None)
     if archive is not None:
         raise ForeignArchives(
-            f"{ctx.uri} has no pointer, but archives of an earlier table: {archive.key}",
+            f"{ctx.uri} has no pointer, but archives of an earlier table: {ctx.key(archive)}",
             next_step="`inlay repair` rebuilds that table from them; if it is no longer needed, delete "
             f"everything under {ctx.uri}/ and create the table then",
             table=ctx.uri,
-            key=archive.key,
+            key=ctx.key(archive),
+        )
+    foreign = None if is_begun else next(filter(is_foreign, there), None)
+    if foreign is not None:
+        folder = foreign.rpartition("/")[0]
+        raise InvalidRequest(
+            f"{ctx.uri}/{folder}/ has objects of others ({foreign}), which the table's garbage collection "
+            "would delete: the folder would be its own",
+            next_step="Choose another place, such as a new folder beside it, or move them; "
+            "inlay.adopt (`inlay adopt`) makes a table of Parquet files where they are",
+            table=ctx.uri,
+            key=ctx.key(foreign),
         )
     return now.date_us
+
+
+def _check_around(ctx: Context) -> None:
+    """Raises `InvalidRequest` for a place in a folder that another table's garbage collection empties. A
+    place where the caller may not look for such a table is not refused."""
+    folders = ctx.root.split("/")
+    for at in range(len(folders)):
+        if not is_collected("/".join((*folders[at:], POINTER))):
+            continue
+        around = "/".join((*folders[:at], POINTER))
+        try:
+            is_table = isinstance(ctx.store.head(around), Head)
+        except AccessDenied:
+            continue
+        if is_table:
+            raise InvalidRequest(
+                f"{ctx.uri} is in the folder {folders[at]}/ of another table, whose garbage collection "
+                "would delete it",
+                next_step="Choose a place beside that table",
+                table=ctx.uri,
+                key=around,
+            )
+
+
+def _objects_at(ctx: Context) -> Sequence[str]:
+    """Objects under `ctx.root`, by their keys in it: all, or where there are many some of each folder that
+    a table has. One listing where there are few."""
+    own = (ARCHIVES + "v", SEGMENTS, DATA, TOMBSTONES, f"{MEMORY}/", PUBLISHED)
+    for folders in (("",), own):
+        listed = [islice(ctx.store.list(ctx.key(folder)), _MANY) for folder in folders]
+        keys = [info.key.removeprefix(ctx.key("")) for infos in listed for info in infos]
+        if len(keys) < _MANY:
+            break
+    return keys
 
 
 def _column_ids(schema: Schema, names: Sequence[str], what: str, table: str) -> tuple[int, ...]:
