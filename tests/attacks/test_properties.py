@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import uuid
 from collections.abc import Callable
@@ -12,6 +13,9 @@ import pytest
 
 import inlay
 from inlay.errors import InvalidRequest, TableReplaced
+from inlay.ops.data import layout_of
+from inlay.ops.write.apply_changes import Rules
+from inlay.plan.maintain.clustering import order_of
 from inlay.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -108,3 +112,30 @@ def test_names_of_landing_columns_are_read_as_everywhere(tmp_path: Path) -> None
     [outcome] = t.ingest([(tmp_path / "x.csv").as_uri()]).outcomes
     assert type(outcome).__name__ == "Ingested", outcome
     assert t.refresh().scan().to_arrow().to_pylist() == [{"id": 1, "a, b": "text", "f": 2.5}]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_property_finds_its_columns_whatever_they_are_called_now(seed: int) -> None:
+    r = random.Random(seed)
+    schema = pa.schema([(name, pa.int64()) for name in ("id", "a", "b, c", "d")])
+    named = ("compact.columns", "write.bloom_filters", "changes.order")
+    properties = dict.fromkeys(named, 'a, "b, c"') | {"changes.delete_to": "d"}
+    t = inlay.create(location(), schema, primary_key="id", properties=properties)
+    t.refs.branch("dev")
+    renamed = 0
+    for _ in range(8):
+        if r.random() < 0.3:
+            t.refs.restore(version=r.randint(1, t.version))
+        else:
+            field = r.choice([f for f in t.snapshot.schema.fields if f.id > 1])
+            t.alter(rename={f'"{field.name}"': f"new{renamed}"})
+            renamed += 1
+        for now in (t.refresh(), inlay.open(t.uri, ref="dev")):
+            order = order_of(now.snapshot)
+            assert order is not None and order.columns == (2, 3)
+            assert layout_of(now.snapshot).bloom_columns == (2, 3)
+            rules, names = Rules.of_table(now.snapshot), now.snapshot.schema.names
+            assert (*rules.order, rules.delete_to) == names[1:]
+        t.append(pa.table({n: [renamed] for n in t.snapshot.schema.names}, schema=t.schema))
+        t.maintain.compact()
+        t.refresh()

@@ -421,6 +421,8 @@ def test_values_of_a_condition_are_bound(inlay: Run, people: str) -> None:
         "--param",
         f"n={crafted}",
     )
+    strange = ("name = :name", "--param", "name=Ada", "--param", "nmae=Bob")
+    assert "--param 'nmae' is no name" in inlay(*counted, *strange, code=2).err
     inlay("delete", people, "--where", "name = ?", "--param", crafted)
     assert sorted(names(inlay, people)) == ["Bob", "Cy"]
     assert "none is given" in inlay(*counted, "name = ?", code=2).err

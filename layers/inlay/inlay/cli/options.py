@@ -168,8 +168,13 @@ def bound_values(given: list[str] | None, *texts: str | None) -> list[Any] | dic
     if given is None:
         return None
     named = re.findall(r"(?<!:):([^\W\d]\w*)", " ".join(text or "" for text in texts))
-    is_named = all(text.partition("=")[0].strip() in named for text in given)
-    if named and is_named:
+    strange = [name for text in given if (name := text.partition("=")[0].strip()) not in named]
+    if len(strange) < len(given):  # else `:name` is within a text of the condition
+        if strange:
+            raise InvalidRequest(
+                f"--param {strange[0][:80]!r} is no name of the texts",
+                next_step=f"Their names are: {', '.join(dict.fromkeys(named))}",
+            )
         return {n: _plain(v) for n, v in assignments(given, "--param").items()}
     return [_plain(text) for text in given]
 

@@ -26,7 +26,7 @@ from inlay.errors import InvalidRequest, a_type
 from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker
 from inlay.format.predicate import Predicate
 from inlay.format.properties import COMMIT_NOTE, NOTED_VERSIONS, Properties
-from inlay.format.schema import Schema
+from inlay.format.schema import Field, Schema
 
 # Frozen: version 1 stays readable for ever (tests/golden/v1). Version 0 was the format in development.
 FORMAT_VERSION = 1
@@ -316,6 +316,14 @@ class Snapshot(Content):
 
     def schema_by_id(self, schema_id: int) -> Schema:
         return next(s for s in self.schemas if s.id == schema_id)
+
+    def column_named(self, text: str) -> Field | None:
+        """The column that a property names: by its name, else by one that it had before."""
+        for schema in (self.schema, *reversed(self.schemas)):
+            field = schema.column_named(text)
+            if field is not None and (now := self.schema.by_id(field.id)) is not None:
+                return now
+        return None
 
     @property
     def separate_schemas(self) -> frozenset[int]:

@@ -81,7 +81,7 @@ def _bloom_columns(snapshot: Snapshot, properties: Properties) -> tuple[int, ...
     columns = properties.text("write.bloom_filters")
     if columns == "key":
         return tuple(i for i in snapshot.primary_key if i not in snapshot.sort_by[:1])
-    names = {snapshot.schema.column_named(name) for name in listed_names(columns)}
+    names = {snapshot.column_named(name) for name in listed_names(columns)}
     return tuple(field.id for field in snapshot.schema.fields if field in names)
 
 

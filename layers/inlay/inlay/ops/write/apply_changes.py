@@ -36,8 +36,9 @@ from inlay.arguments import one_of
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.expression import Condition, looked_at
 from inlay.format.predicate import Predicate, field_ids
-from inlay.format.properties import REMEMBERED, Properties
+from inlay.format.properties import REMEMBERED
 from inlay.format.schema import Field, Primitive, Schema, listed_names
+from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import (
     Committed,
     Planned,
@@ -153,9 +154,15 @@ class Rules:
     nulls: NullKeys | Literal["refuse"] = "refuse"
 
     @classmethod
-    def of_table(cls, properties: Properties) -> Rules:
+    def of_table(cls, snapshot: Snapshot) -> Rules:
         """Those of the properties `changes.*`. Raises `InvalidRequest`."""
-        order = listed_names(properties.text("changes.order"))
+        properties = snapshot.settings
+
+        def named(name: str) -> str:
+            field = snapshot.column_named(name)
+            return name if field is None else field.name
+
+        order = tuple(map(named, listed_names(properties.text("changes.order"))))
         operations, op = properties.text("changes.operations"), properties.text("changes.op")
         delete_when = properties.text("changes.delete_when")
         if not order:
@@ -175,7 +182,7 @@ class Rules:
             if has_operations
             else None,
             delete_when=delete_when or None,
-            delete_to=properties.text("changes.delete_to") or None,
+            delete_to=named(properties.text("changes.delete_to")) or None,
         )
 
 

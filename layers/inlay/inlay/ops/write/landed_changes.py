@@ -151,7 +151,7 @@ def records_of(
 ) -> Records:
     """Raises what makes the file unreadable, or `InvalidRequest` where the table does not say how it is
     read."""
-    rules = Rules.of_table(snapshot.settings)
+    rules = Rules.of_table(snapshot)
     if kind is None:
         return Records(_parquet(content, snapshot), rules)
     text = LandedText(content, kind)

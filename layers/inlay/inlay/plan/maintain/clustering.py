@@ -77,12 +77,13 @@ def order_of(snapshot: Snapshot) -> Order | None:
 
 
 def _column(snapshot: Snapshot, name: str) -> int:
-    field = snapshot.schema.column_named(name)
+    field = snapshot.column_named(name)
     if field is not None and isinstance(field.type, Primitive):
         return field.id
     raise InvalidRequest(
         f"compact.columns names {name!r}, which is not a primitive column of this table",
-        next_step=f"The columns are: {', '.join(f.name for f in snapshot.schema.fields)}",
+        next_step="Set it anew (inlay set TABLE compact.columns=…). The columns are: "
+        + ", ".join(snapshot.schema.names),
     )
 
 
