@@ -15,6 +15,8 @@ from urllib.parse import quote
 POINTER = "_latest_manifest"
 ARCHIVES = "manifest/"
 SEGMENTS = "manifest/segments/"
+# A copy that was begun (`ops.copy`): among the segments, where collection and drop take it.
+COPY_BEGUN = SEGMENTS + "copy-begun"
 DATA = "data/"
 TOMBSTONES = "tombstone/"
 RECEIPTS = "erasure/"
@@ -53,7 +55,7 @@ _ID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 # What this library writes of what it also deletes.
 _WRITTEN = re.compile(
     rf"(data|tombstone)/\d{{4}}(/\d\d){{3}}/{_ID}[./].+|manifest/segments/{_ID}|metadata/inlay-[^/]+"
-    rf"|{_NAMED_BY_VERSION.pattern}|{_ARCHIVE.pattern}"
+    rf"|{COPY_BEGUN}|{_NAMED_BY_VERSION.pattern}|{_ARCHIVE.pattern}"
 )
 # What a catalog writes that takes commits: its client puts it beside the manifests.
 _COMMITTED = re.compile(r"metadata/\d+-[0-9a-f-]{36}(\.gz)?\.metadata\.json(\.gz)?")

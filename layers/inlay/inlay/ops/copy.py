@@ -7,8 +7,8 @@ does not come along: a file under any delete is written again with its live rows
 deleted row and no row under erasure is in the copy. Files without deletes are copied on the server, where
 the new table's store has them, pinned to what was looked at; elsewhere they are written again, too.
 
-A copy that was killed goes on where it stopped. What it began is told by an object (`BEGUN`): a random id,
-and a digest of all that is to be copied, so only the same version of the same table goes on. The key of a
+A copy that was killed goes on where it stopped. What it began is told by an object (`keys.COPY_BEGUN`): a
+random id, and a digest of all that is to be copied, so only the same version of the same table goes on. The key of a
 copied file follows from that id and the file; of a file that was written again a leaf of entries, named in
 the same way, says what was made of it. What is there is not sent again. The notes go when the table is
 there; they are named as segments, so that collection takes what is left.
@@ -45,8 +45,6 @@ from inlay.plan.scan import FileTask
 from inlay.storage.base import Got, Head, Location
 
 COPY = "copy"
-# What was begun: `id` and `plan`. Among the segments, where collection and drop take it.
-BEGUN = keys.SEGMENTS + "copy-begun"
 FORGETS = (
     "what change streams remember of deletes stays with the source: a record that is older than a delete "
     "and comes to the copy counts there"
@@ -88,7 +86,7 @@ def copy(source: Context, state: State, into: Context) -> Copied:
     files = (*taken, *(entry for entry in made if entry.rows))
     loaded = with_files(into, base, files, COPY)
     with suppress(InlayError):  # collection takes them, too
-        notes = (BEGUN, *(keys.segment_key(begun.name(task)) for task in rest))
+        notes = (keys.COPY_BEGUN, *(keys.segment_key(begun.name(task)) for task in rest))
         into.store.delete(list(map(into.key, notes)))
     return Copied(
         loaded=loaded,
@@ -133,11 +131,13 @@ def _begin(ctx: Context, snapshot: Snapshot, tasks: tuple[FileTask, ...]) -> _Be
     begun = ctx.new_id()
     made = {"id": begun, "plan": plan, "version": snapshot.version}
     with suppress(KeyTaken):
-        ctx.write_once(BEGUN, json.dumps(made).encode())
+        ctx.write_once(keys.COPY_BEGUN, json.dumps(made).encode())
         return _Begun(UUID(begun))
-    answer = ctx.store.get(ctx.key(BEGUN))
+    answer = ctx.store.get(ctx.key(keys.COPY_BEGUN))
     if not isinstance(answer, Got):
-        raise KeyTaken("the copy that was begun here has just been removed", key=ctx.key(BEGUN))
+        raise KeyTaken(
+            "the copy that was begun here has just been removed", key=ctx.key(keys.COPY_BEGUN)
+        )
     note = json.loads(answer.body)
     if note["plan"] != plan:
         raise InvalidRequest(
