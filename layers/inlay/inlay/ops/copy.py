@@ -8,10 +8,10 @@ deleted row and no row under erasure is in the copy. Files without deletes are c
 the new table's store has them, pinned to what was looked at; elsewhere they are written again, too.
 
 A copy that was killed goes on where it stopped. What it began is told by an object (`keys.COPY_BEGUN`): a
-random id, and a digest of all that is to be copied, so only the same version of the same table goes on. The key of a
-copied file follows from that id and the file; of a file that was written again a leaf of entries, named in
-the same way, says what was made of it. What is there is not sent again. The notes go when the table is
-there; they are named as segments, so that collection takes what is left.
+random id, and a digest of all that is to be copied, so only the same version of the same table goes on.
+The key of a copied file follows from that id and the file; of a file that was written again a leaf of
+entries, named in the same way, says what was made of it. What is there is not sent again. The notes go
+when the table is there; they are named as segments, so that collection takes what is left.
 
 What can go wrong: the version expires, and collection takes its files, while they are copied:
 `SnapshotGone`, and no table. A tag keeps it.
