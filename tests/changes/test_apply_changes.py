@@ -17,7 +17,7 @@ from tests.changes.streams import expected, table_of
 
 import inlay
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.plan.change_records import Rank, counts_over, rank
+from inlay.plan.change_records import DEBEZIUM, Rank, counts_over, rank
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string()), ("lsn", pa.int64())])
 NUMBER = itertools.count()
@@ -367,6 +367,7 @@ def test_both_halves_of_an_update_of_a_snowflake_stream() -> None:
         {
             action: ["INSERT", "DELETE", "INSERT"],
             is_update: [False, True, True],
+            "METADATA$ROW_ID": ["r2", "r1", "r1"],
             "id": [2, 1, 1],
             "value": ["b", "old", "new"],
             "lsn": [5, 5, 5],
@@ -401,6 +402,32 @@ def test_debezium_records_as_they_come() -> None:
         assert shown(t) == {1: ("c", 3)}
     with pytest.raises(SchemaMismatch, match="lsn"):
         t.apply_changes(data.drop_columns(["source"]), order="lsn", operations="debezium")
+
+
+@pytest.mark.parametrize("text", [pa.string(), pa.dictionary(pa.int8(), pa.string())])
+def test_a_record_that_lacks_its_row_or_changes_its_key_is_refused(text: pa.DataType) -> None:
+    """A row that is left under the old key, or written as it was before, would be a silent difference."""
+    schema = pa.schema([("name", pa.string()), ("n", pa.int64()), ("value", pa.string())])
+    struct = pa.struct([("name", text), ("n", pa.int64()), ("value", pa.string())])
+    whole = pa.schema([("op", text), ("before", struct), ("after", struct), ("lsn", pa.int64())])
+    rows = [None, *({"name": n, "n": k, "value": "x"} for n in ("a", "b", None) for k in (1, 2))]
+    columns = schema.append(pa.field("lsn", pa.int64()))
+    t = new_table(columns, primary_key=["name", "n"])
+    for at, (op, before, after) in enumerate(itertools.product("cud", rows, rows)):
+        row = after or before
+        if row is None or row["name"] is None:
+            continue  # refused for another reason
+        known = {k: v for k, v in (before or {}).items() if v is not None}
+        record = {"op": op, "before": before, "after": after, "lsn": at}
+        data = pa.Table.from_pylist([record], whole)
+        if op != "d" and (after is None or known.items() - after.items()):
+            why = "no row after" if after is None else "a change of the key"
+            with pytest.raises(InvalidRequest, match=why):
+                t.apply_changes(data, order="lsn", operations="debezium")
+        else:
+            why = op
+            t.apply_changes(data, order="lsn", operations="debezium")
+        assert DEBEZIUM.flat(record, columns.names, ("name", "n"))["op"] == why
 
 
 def test_dms_files_as_they_come() -> None:

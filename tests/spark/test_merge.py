@@ -334,6 +334,11 @@ def test_records_of_debezium_are_taken_apart_as_the_library_does(
     twin.apply_changes(rows, order="seq", operations="debezium")
     merge(spark.createDataFrame(rows), orders.uri, order="seq", operations="debezium")
     assert state(orders) == state(twin) == [(1, "paid", 11), (3, "new", 10), (4, "x", 13)]
+    other = {"op": "u", "before": {"id": 4, "status": "x"}, "after": {"id": 5}, "source": at[2]}
+    for record, why in ((other, "a change of the key"), ({**other, "after": None}, "no row after")):
+        refused = spark.createDataFrame(pa.Table.from_pylist([record], schema=names))
+        with pytest.raises(InvalidRequest, match=why):
+            merge(refused, orders.uri, order="seq", operations="debezium")
 
 
 def test_a_value_that_the_producer_left_out_is_refused(spark: Any, orders: inlay.Table) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from inlay.errors import InvalidRequest
 from inlay.format.schema import Value
@@ -104,6 +104,10 @@ class Operations:
     do where the column is not there.
     """
 
+    # What stands in place of the operation of a record in an envelope that cannot be applied.
+    NO_ROW: ClassVar = "no row after"
+    OTHER_KEY: ClassVar = "a change of the key"
+
     column: str
     rows: frozenset[str] = frozenset()
     deletes: frozenset[str] = frozenset()
@@ -164,7 +168,9 @@ class Operations:
         """Those that only say what a record does."""
         return frozenset(filter(None, (self.column, self.flag, *self.echoes)))
 
-    def flat(self, record: Mapping[str, Any], columns: Iterable[str]) -> dict[str, Any]:
+    def flat(
+        self, record: Mapping[str, Any], columns: Iterable[str], keys: Sequence[str]
+    ) -> dict[str, Any]:
         """A record as plain columns, as `parquet.arrow.change_order.unpacked` makes them of structs: beside
         its row these `columns` of the table. Raises `ValueError` for one without a row."""
         if self.column not in record:
@@ -186,7 +192,15 @@ class Operations:
             why = self.refused.get(record[self.column])
             fault = "has no row before or after its change"
             raise ValueError(fault if why is None else f"{fault}. {why}")
-        fields = {self.column: record[self.column], **row}
+        operation = record[self.column]
+        if operation in self.rows:
+            if after is None:
+                operation = self.NO_ROW
+            elif isinstance(before, Mapping) and any(
+                None is not before.get(key) != row.get(key) is not None for key in keys
+            ):
+                operation = self.OTHER_KEY
+        fields = {self.column: operation, **row}
         beside = (record, *(record.get(name) for name in self.sources))
         for name in columns:
             place = next((one for one in beside if isinstance(one, Mapping) and name in one), None)
@@ -271,7 +285,13 @@ DEBEZIUM = Operations(
     "op",
     rows=frozenset("cru"),
     deletes=frozenset("d"),
-    refused={"t": _NO_TRUNCATE, "m": "'m' is a message of the log, and no row"},
+    refused={
+        "t": _NO_TRUNCATE,
+        "m": "'m' is a message of the log, and no row",
+        Operations.NO_ROW: "A row that is written is in 'after'",
+        Operations.OTHER_KEY: "Have it sent as a delete of the old key and a row of the new, as Debezium "
+        "does for the key of its messages (message.key.columns)",
+    },
     envelope=("before", "after"),
     sources=("source", "transaction"),
     left_out="__debezium_unavailable_value",
@@ -300,6 +320,7 @@ SNOWFLAKE = Operations(
     rows=frozenset({"INSERT"}),
     deletes=frozenset({"DELETE"}),
     flag="METADATA$ISUPDATE",
+    echoes=frozenset({"METADATA$ROW_ID"}),
 )
 CANAL = Operations(
     "type",
@@ -329,7 +350,10 @@ COMMON = Operations(
     "op",
     rows=DEBEZIUM.rows | DMS.rows | frozenset("i") | _cased("insert", "update", "upsert"),
     deletes=DEBEZIUM.deletes | DMS.deletes | _cased("delete"),
-    refused={**DEBEZIUM.refused, **dict.fromkeys(_cased("truncate"), _NO_TRUNCATE)},
+    refused={
+        **{value: DEBEZIUM.refused[value] for value in "tm"},
+        **dict.fromkeys(_cased("truncate"), _NO_TRUNCATE),
+    },
 )
 
 PRESETS: Mapping[str, Operations] = MappingProxyType(

@@ -7,6 +7,8 @@ are taken apart, values that a producer left out are refused, and operations mea
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -59,7 +61,10 @@ def spelled_in(columns: Sequence[str], operations: Operations | None) -> Operati
 
 
 def unpacked(
-    changes: DataFrame, operations: Operations | None, columns: Sequence[str]
+    changes: DataFrame,
+    operations: Operations | None,
+    columns: Sequence[str],
+    keys: Sequence[str] = (),
 ) -> DataFrame:
     """Records whose rows are in the structs of an envelope, as plain columns: what
     `parquet.arrow.change_order.unpacked` does to Arrow's."""
@@ -80,7 +85,17 @@ def unpacked(
         return changes
     is_gone = f.col(quoted(operations.envelope[1])).isNull()
     op = spelled(operations.column, changes.columns)
-    own = {} if op is None else {op: f.col(quoted(op))}
+    own = {}
+    if op is not None:
+        value = f.col(quoted(op)).cast("string")
+        differs = [before[key] != after[key] for key in keys if key in before and key in after]
+        other_key = f.coalesce(functools.reduce(operator.or_, differs, f.lit(False)), f.lit(False))
+        is_row = value.isin(*sorted(operations.rows))
+        own[op] = (
+            f.when(is_row & is_gone, operations.NO_ROW)
+            .when(is_row & other_key, operations.OTHER_KEY)
+            .otherwise(value)
+        )
     for name, value in after.items():
         own[name] = f.when(is_gone, before[name]).otherwise(value) if name in before else value
     plain = {name: f.col(quoted(name)) for name in kinds}

@@ -207,8 +207,8 @@ def records_of(
     """Raises `SchemaMismatch`, `InvalidRequest` and `UnsupportedType` for records that cannot be merged
     into the table, whatever their values."""
     schema = merge.snapshot.schema
-    frame = _plain(changes, operations, schema)
     keys = list(merge.key_names(named_as_in(schema, on)))
+    frame = _plain(changes, operations, schema, keys)
     by = named_as_in(schema, order)
     operations = spelled_in(frame.columns, operations)
     _check(frame, schema, keys, by, operations)
@@ -234,9 +234,11 @@ def _data(given: StructType, operations: Operations | None, schema: Schema) -> S
     return StructType([f for f in given if f.name in schema.names or f.name not in own])
 
 
-def _plain(changes: DataFrame, operations: Operations | None, schema: Schema) -> DataFrame:
+def _plain(
+    changes: DataFrame, operations: Operations | None, schema: Schema, keys: Sequence[str] = ()
+) -> DataFrame:
     """The records with plain columns, named as the table's are."""
-    rows = unpacked(changes, operations, schema.names)
+    rows = unpacked(changes, operations, schema.names, keys)
     check_names(schema.names, rows.columns)
     return _without_collation(rows.toDF(*named_as_in(schema, rows.columns)))
 

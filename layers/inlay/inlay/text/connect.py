@@ -8,7 +8,7 @@ exactly. Without a schema they stay the numbers they are, which no column of dat
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -104,10 +104,13 @@ def _scaled(digits: int, scale: int) -> str:
 
 
 class RecordShape:
-    """JSON values as change records of a table with these columns, and what names their rows have."""
+    """JSON values as change records of a table with these columns and keys, and the names in their rows."""
 
-    def __init__(self, operations: Operations | None, columns: frozenset[str]) -> None:
+    def __init__(
+        self, operations: Operations | None, columns: frozenset[str], keys: Sequence[str]
+    ) -> None:
         self._operations = operations
+        self._keys = keys
         self._columns = columns
         self._names: frozenset[str] | None = None
         self._uneven: str | None = None
@@ -121,7 +124,7 @@ class RecordShape:
             raise ValueError("is NULL, a delete that does not say of which key")
         record = plain_object(payload)
         if operations is not None:
-            record = operations.flat(record, self._columns)
+            record = operations.flat(record, self._columns, self._keys)
         if (
             operations is None
             or operations.meaning(_text(record.get(operations.column))) != "delete"

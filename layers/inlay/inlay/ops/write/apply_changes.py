@@ -209,7 +209,7 @@ def apply_changes(
     if before is not None:
         return Applied(before)
     records = held(reader_of(data))
-    records, is_delete = _without_operations(ctx, records, rules, loaded.snapshot.schema)
+    records, is_delete = _without_operations(ctx, records, rules, loaded.snapshot)
     loaded, records = admit_rows(ctx, loaded, records)
     batch = _Batch.of(ctx, loaded, records, is_delete, rules)
     if batch.is_empty and request is None:
@@ -221,19 +221,26 @@ def apply_changes(
     return Applied(outcome, batch.counts)
 
 
+def key_columns(snapshot: Snapshot) -> tuple[str, ...]:
+    """The names of the primary key."""
+    fields = snapshot.schema.fields_by_id
+    return tuple(fields[field_id].name for field_id in snapshot.primary_key)
+
+
 # -- the records ----------------------------------------------------------------------------------
 
 
 def _without_operations(
-    ctx: Context, records: pa.Table, rules: Rules, schema: Schema
+    ctx: Context, records: pa.Table, rules: Rules, snapshot: Snapshot
 ) -> tuple[pa.Table, pa.ChunkedArray]:
     """The records that count, without the columns that only say what they do; and which are deletes."""
-    operations = rules.operations
+    operations, schema = rules.operations, snapshot.schema
+    keys = rules.on or key_columns(snapshot)
     if operations is None:
         gone, asked = _where(ctx, records, rules.delete_when)
         only_asked = asked.difference(schema.names)
         return records.select([n for n in records.column_names if n not in only_asked]), gone
-    records = unpacked(records, operations, schema.names)
+    records = unpacked(records, operations, schema.names, keys)
     rows, gone = classify(records, operations, table=ctx.uri)
     kept = pc.or_(rows, gone)
     check_known(records.filter(rows), operations, table=ctx.uri)

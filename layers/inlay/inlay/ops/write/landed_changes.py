@@ -27,7 +27,13 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import Committed, Skipped, WriteResult, write_result
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.write.apply_changes import Applied, ChangeCounts, Rules, apply_changes
+from inlay.ops.write.apply_changes import (
+    Applied,
+    ChangeCounts,
+    Rules,
+    apply_changes,
+    key_columns,
+)
 from inlay.ops.write.content import Content
 from inlay.ops.write.landed_text import LandedText, list_refused, text_format
 from inlay.parquet.arrow.change_order import classify, unpacked
@@ -155,7 +161,7 @@ def records_of(
     if kind is None:
         return Records(_parquet(content, snapshot), rules)
     text = LandedText(content, kind)
-    shape = RecordShape(rules.operations, frozenset(snapshot.schema.names))
+    shape = RecordShape(rules.operations, frozenset(snapshot.schema.names), key_columns(snapshot))
     file = text.file(snapshot, shape, limit=limit)
     if isinstance(file, JsonFile):
         shape.check_even(content.name)
@@ -205,7 +211,7 @@ def judged_rows(content: Content, kind: TextKind | None, snapshot: Snapshot) -> 
             table = pa.Table.from_batches([batch])
             operations = records.rules.operations
             if operations is not None:
-                table = unpacked(table, operations, schema.names)
+                table = unpacked(table, operations, schema.names, key_columns(snapshot))
                 classify(table, operations)
             names = [f for f in loose.fields if f.name in table.column_names]
             present = Schema(schema.id, tuple(names), schema.version)

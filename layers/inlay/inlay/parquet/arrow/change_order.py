@@ -28,8 +28,7 @@ def classify(
     if operations.tombstones:
         gone = pc.is_null(column)
         return pc.invert(gone), gone
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    column = _plain(column)
     if not (_is_text(column.type) or pa.types.is_boolean(column.type)):
         raise SchemaMismatch(
             f"the operations in {operations.column!r} are of type {column.type}, and not texts",
@@ -69,17 +68,29 @@ def check_known(rows: pa.Table, operations: Operations, *, table: str | None = N
     operations.refuse_left_out(unknown, table=table)
 
 
-def unpacked(records: pa.Table, operations: Operations, columns: Iterable[str]) -> pa.Table:
+def unpacked(
+    records: pa.Table, operations: Operations, columns: Iterable[str], keys: Sequence[str]
+) -> pa.Table:
     """Records whose rows are in the structs of an envelope, as plain columns: of a delete the row before
-    it. Beside them these `columns` of the table, if a struct of `sources` or the record itself has them."""
+    it. Beside them these `columns` of the table, if a struct of `sources` or the record itself has them. A
+    row that is not there, or has others of these `keys` than before, gets an operation that is refused."""
     if operations.envelope is None:
         return records
     before, after = (_struct(records, name) for name in operations.envelope)
     if after is None:
         return records
-    own: dict[str, Any] = {operations.column: _column(records, operations.column, None)}
-    for name, values in _fields(after).items():
-        old = {} if before is None else _fields(before)
+    old = {} if before is None else _fields(before)
+    new = _fields(after)
+    operation = _column(records, operations.column, None)
+    if _is_text(_plain(operation).type):
+        operation = _plain(operation).cast(pa.string())
+        is_row = pc.is_in(operation, value_set=pa.array(sorted(operations.rows)))
+        operation = pc.if_else(pc.and_(is_row, pc.is_null(after)), operations.NO_ROW, operation)
+        for key in (key for key in keys if key in old and key in new):
+            differs = pc.fill_null(pc.not_equal(_plain(old[key]), _plain(new[key])), False)
+            operation = pc.if_else(pc.and_(is_row, differs), operations.OTHER_KEY, operation)
+    own: dict[str, Any] = {operations.column: operation}
+    for name, values in new.items():
         own[name] = pc.if_else(pc.is_null(after), old[name], values) if name in old else values
     parts = [_struct(records, name) for name in operations.sources]
     beside = [_fields(part) for part in parts if part is not None]
@@ -124,6 +135,11 @@ def _flags(column: pa.ChunkedArray, name: str, table: str | None) -> Any:
     if not pa.types.is_boolean(column.type) or column.null_count:
         raise InvalidRequest(f"{name} has other values than true and false", table=table)
     return column
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = column.type
+    return column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
 
 
 def _is_text(kind: pa.DataType) -> bool:
