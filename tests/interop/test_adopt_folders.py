@@ -17,7 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-from inlay.errors import CorruptTable, InlayError, NewerFormat, NotAllowed, Unpublishable
+from inlay.errors import (
+    CorruptTable,
+    InlayError,
+    NewerFormat,
+    NotAllowed,
+    Unpublishable,
+    UnsupportedTable,
+)
 from inlay.format import codec
 from inlay.format.entry import DataFile
 from inlay.format.schema import Field, Primitive, Schema
@@ -554,6 +561,27 @@ def test_what_engines_read_differently_is_refused_by_name(
         adopt(tmp_path / "source", tmp_path / "t", copy=copy)
     assert refused.value.next_step
     assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("below", ["data", "data/2026", "data/day=1", "day=1", "a=1/b=2"])
+@pytest.mark.parametrize(
+    "beside",
+    ["_latest_manifest", "_delta_log/00000000000000000000.json", "metadata/v1.metadata.json"],
+)
+def test_the_folder_of_a_tables_data_is_no_table(tmp_path: Path, below: str, beside: str) -> None:
+    """Its files have deleted rows and those of older versions; the table's maintenance removes them."""
+    rows = pa.table({"id": [1, 2, 3]})
+    folder = tmp_path / "t" / below
+    folder.mkdir(parents=True)
+    pq.write_table(rows, folder / "part-0.parquet")
+    into = iter(tmp_path / f"into{n}" for n in range(4))
+    assert inlay.adopt(str(folder), into=str(next(into))).count() == 3
+    (tmp_path / "t" / beside).parent.mkdir(exist_ok=True)
+    (tmp_path / "t" / beside).write_text("{}")
+    for copy in (False, True):
+        with pytest.raises(UnsupportedTable, match="has metadata of a table"):
+            inlay.adopt(str(folder), into=str(next(into)), copy=copy)
+    assert not next(into).exists()
 
 
 def test_hidden_and_empty_objects_are_no_files(tmp_path: Path) -> None:

@@ -805,7 +805,7 @@ def apply_changes(
     local = local_files(files, null, delimiter, encoding, format, date_format)
     with opened(table) as t:
         result = t.apply_changes(
-            local.change_records(t.snapshot.schema, op, operations),
+            local.change_records(t.snapshot, op, operations),
             order=split_names(order),
             op=op,
             operations=operations,

@@ -317,6 +317,12 @@ class Snapshot(Content):
     def schema_by_id(self, schema_id: int) -> Schema:
         return next(s for s in self.schemas if s.id == schema_id)
 
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The columns of the primary key."""
+        fields = self.schema.fields_by_id
+        return tuple(fields[field_id].name for field_id in self.primary_key)
+
     def column_named(self, text: str) -> Field | None:
         """The column that a property names: by its name, else by one that it had before."""
         for schema in (self.schema, *reversed(self.schemas)):

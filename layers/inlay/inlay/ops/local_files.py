@@ -25,6 +25,7 @@ import pyarrow as pa
 from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile
 from inlay.format.landing import TextKind, delimiter_of
 from inlay.format.schema import Schema
+from inlay.format.snapshot import Snapshot
 from inlay.ops.write.folders import check_folders
 from inlay.parquet.arrow.pieces import narrow, pieces
 from inlay.parquet.arrow.types import check_parquet_types, schema_to_arrow
@@ -140,7 +141,7 @@ class LocalFiles:
         return rows.drop_columns([id_column]), ids.to_pylist()
 
     def change_records(
-        self, table: Schema, column: str | None, operations: str | None
+        self, table: Snapshot, column: str | None, operations: str | None
     ) -> pa.RecordBatchReader:
         """Rows with what each of them does: `column`, in a producer's words (`operations`)."""
         columns, shape = change_columns(table, column, operations)
@@ -159,12 +160,12 @@ class LocalFiles:
 
 
 def change_columns(
-    table: Schema, column: str | None, operations: str | None
+    table: Snapshot, column: str | None, operations: str | None
 ) -> tuple[pa.Schema, Callable[[], RecordShape]]:
     """The columns of change records of a table, and how each record is read."""
-    columns = schema_to_arrow(table, with_ids=False)
+    columns = schema_to_arrow(table.schema, with_ids=False)
     known = None
-    shape = partial(RecordShape, columns=frozenset(columns.names))
+    shape = partial(RecordShape, columns=frozenset(columns.names), keys=table.key_names)
     if column is not None or operations is not None:
         known = Operations.of(operations, column=column)
         for name in sorted(known.columns.difference(columns.names)):

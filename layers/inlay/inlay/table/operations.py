@@ -193,7 +193,7 @@ def _rows(
     columns, records = schema_to_arrow(schema, with_ids=False), None
     named = options.get("op"), options.get("operations")
     if operation.verb == "apply_changes":
-        columns, records = change_columns(schema, *named)
+        columns, records = change_columns(table.snapshot, *named)
     if paths is None:
         return rows_of_objects(rows, columns, even=even, records=records).read_all()
     if files is None:
@@ -203,6 +203,8 @@ def _rows(
     local = files(paths)
 
     def read() -> pa.RecordBatchReader:
-        return local.change_records(schema, *named) if records else local.rows(schema, even=even)
+        if records:
+            return local.change_records(table.snapshot, *named)
+        return local.rows(schema, even=even)
 
     return read() if STANDARD in paths else _Rows(read)

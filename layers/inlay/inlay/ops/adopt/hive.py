@@ -10,11 +10,13 @@ Requests: a listing, and the end of each file, which is read again when the file
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import pyarrow as pa
 
-from inlay.errors import InlayError, UnsupportedTable
+from inlay.errors import AccessDenied, InlayError, UnsupportedTable
 from inlay.format.keys import POINTER
 from inlay.format.landing import OF_A_TABLE, convention_of
 from inlay.format.partition import MAX_FIELDS, written
@@ -25,6 +27,7 @@ from inlay.ops.adopt.foreign import MAX_FILES, Foreign, ForeignFile, Naming, Sou
 from inlay.ops.write.folders import HIVE_NULL, inferred, said_by, value_in
 from inlay.parquet.arrow.types import schema_from_arrow, schema_to_arrow, to_physical
 from inlay.parquet.read.describe import parse_object_footer, read_tail
+from inlay.storage.base import ObjectStore
 
 _ALONE = "Keep only the files of one table there, or name the folder that has them"
 _WRITE = "Have an engine that reads the folder write its files again, all with the same columns"
@@ -98,6 +101,7 @@ def _foreign(
 def _files(sources: Sources) -> Iterator[_File]:
     at = sources.source(sources.uri("0"))
     prefix = at.key[:-1]
+    _check_above(at.store, prefix)
     first: tuple[str, ...] | None = None
     count = 0
     for info in at.store.list(prefix):
@@ -118,6 +122,18 @@ def _files(sources: Sources) -> Iterator[_File]:
         uri = replace(sources.root, key=joined(sources.root.key, path)).uri
         # In the order of the first: engines go by names.
         yield _File(uri, info.size, {name: says[name] for name in first})
+
+
+def _check_above(store: ObjectStore, prefix: str) -> None:
+    """Raises `UnsupportedTable` where the folder is one of a table's data, or of a partition: deletes and
+    files that were replaced are in metadata beside it. What the caller may not list is not looked at."""
+    folders = prefix.split("/")
+    for n in (n for n, name in enumerate(folders) if name == "data" or "=" in name):
+        above = "".join(f"{name}/" for name in folders[:n])
+        for beside in (POINTER, "_delta_log/", "metadata/", ".hoodie/"):
+            with suppress(AccessDenied):
+                for info in islice(store.list(above + beside), MAX_FILES):
+                    _is_data("../" + info.key.removeprefix(above), info.size)
 
 
 def _is_data(path: str, size: int) -> bool:

@@ -221,12 +221,6 @@ def apply_changes(
     return Applied(outcome, batch.counts)
 
 
-def key_columns(snapshot: Snapshot) -> tuple[str, ...]:
-    """The names of the primary key."""
-    fields = snapshot.schema.fields_by_id
-    return tuple(fields[field_id].name for field_id in snapshot.primary_key)
-
-
 # -- the records ----------------------------------------------------------------------------------
 
 
@@ -235,7 +229,7 @@ def _without_operations(
 ) -> tuple[pa.Table, pa.ChunkedArray]:
     """The records that count, without the columns that only say what they do; and which are deletes."""
     operations, schema = rules.operations, snapshot.schema
-    keys = rules.on or key_columns(snapshot)
+    keys = rules.on or snapshot.key_names
     if operations is None:
         gone, asked = _where(ctx, records, rules.delete_when)
         only_asked = asked.difference(schema.names)

@@ -32,7 +32,6 @@ from inlay.ops.write.apply_changes import (
     ChangeCounts,
     Rules,
     apply_changes,
-    key_columns,
 )
 from inlay.ops.write.content import Content
 from inlay.ops.write.landed_text import LandedText, list_refused, text_format
@@ -161,7 +160,7 @@ def records_of(
     if kind is None:
         return Records(_parquet(content, snapshot), rules)
     text = LandedText(content, kind)
-    shape = RecordShape(rules.operations, frozenset(snapshot.schema.names), key_columns(snapshot))
+    shape = RecordShape(rules.operations, frozenset(snapshot.schema.names), snapshot.key_names)
     file = text.file(snapshot, shape, limit=limit)
     if isinstance(file, JsonFile):
         shape.check_even(content.name)
@@ -211,7 +210,7 @@ def judged_rows(content: Content, kind: TextKind | None, snapshot: Snapshot) -> 
             table = pa.Table.from_batches([batch])
             operations = records.rules.operations
             if operations is not None:
-                table = unpacked(table, operations, schema.names, key_columns(snapshot))
+                table = unpacked(table, operations, schema.names, snapshot.key_names)
                 classify(table, operations)
             names = [f for f in loose.fields if f.name in table.column_names]
             present = Schema(schema.id, tuple(names), schema.version)
