@@ -124,7 +124,7 @@ def _(v: Verbs) -> None:
 @verb("sql: INSERT, CREATE TABLE AS, VERSION AS OF")
 def _(v: Verbs) -> None:
     sql(v.spark, "INSERT INTO people (id, name) VALUES (7, DEFAULT)")
-    sql(v.spark, "INSERT INTO people REPLACE WHERE id = 7 SELECT 8L, 'r', 3L")
+    sql(v.spark, "INSERT INTO people REPLACE WHERE id IN (7, 8) SELECT 8L, 'r', 3L")
     place = f"LOCATION '{v.folder}/other'"
     create = f"CREATE TABLE other USING inlay PARTITIONED BY (bucket(2, id)) {place}"
     sql(v.spark, f"{create} AS SELECT * FROM people")
