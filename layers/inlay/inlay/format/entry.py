@@ -313,7 +313,7 @@ def file_from_json(
 ) -> DataFile:
     """The entry; that of `known`, by key, where it has the same JSON under the same schemas."""
     entry = known.get(body[0])
-    if entry is not None and entry.encoded == body:
+    if entry is not None and file_to_json(entry, types) == body:
         return entry
     values = dict(zip(FILE_MEMBERS, pad(body, len(FILE_MEMBERS)), strict=True))
     as_text(values["key"])

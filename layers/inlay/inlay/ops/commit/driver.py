@@ -81,6 +81,7 @@ from inlay.ops.metadata.load import (
     retain,
 )
 from inlay.plan.change import (
+    AddFiles,
     AlreadyApplied,
     Change,
     Conflict,
@@ -257,10 +258,16 @@ def commit(ctx: Context, change: Change, *, base: LoadedTable | None = None) -> 
     if ctx.hold is not None:
         held: CommitResult = ctx.hold(ctx, change, base)
         return held
-    loaded, outcome, attempts = commit_proposed(ctx, base, partial(apply, change=change))
+    holds = only_appends(change)
+    loaded, outcome, attempts = commit_proposed(ctx, base, partial(apply, change=change), holds)
     if isinstance(outcome, Proposal):
         return Committed(loaded, outcome.duplicates, outcome.skipped, attempts)
     return not_committed(ctx, loaded, outcome)
+
+
+def only_appends(change: Change) -> bool:
+    adds = all(isinstance(update, AddFiles) for update in change.updates)
+    return adds and not (change.requires or change.objects) and change.deleted_rows == 0
 
 
 def with_note_of(ctx: Context, change: Change) -> Change:
@@ -346,11 +353,14 @@ class Propose(Protocol[T_co]):
 
 
 def commit_proposed(
-    ctx: Context, base: LoadedTable, propose: Propose[T]
+    ctx: Context, base: LoadedTable, propose: Propose[T], holds: bool
 ) -> tuple[LoadedTable, T, int]:
     """Proposes on the base, writes, swaps; if another writer wins, again on its version. Returns the
     committed proposal with the table after it, or the first answer that is not a proposal; and the number
-    of attempts."""
+    of attempts.
+
+    What `holds` on any base is proposed once the base is archived, where that has begun or others were met:
+    of those that race for a base one archives it, and the others have lost for the price of a request."""
     loaded, attempts, resolved = base, 0, 0
     started = ctx.clock.monotonic()
     written = WrittenSegments(ctx.new_id())
@@ -361,11 +371,17 @@ def commit_proposed(
     while True:
         attempts += 1
         loaded = decided(ctx, loaded)
-        loaded, outcome = proposed(ctx, loaded, propose, written, resolved=resolved)
-        if not isinstance(outcome, Proposal):
-            return loaded, outcome, attempts
-        resolved = loaded.snapshot.version
-        ended = _write_and_swap(ctx, loaded, outcome, written, wait)
+        ended: LoadedTable | Lost | Unknown
+        if holds and (attempts > 1 or loaded.archiving is not None):
+            ended = _archived(ctx, loaded, wait)
+        else:
+            ended = loaded
+        if isinstance(ended, LoadedTable):
+            loaded, outcome = proposed(ctx, ended, propose, written, resolved=resolved)
+            if not isinstance(outcome, Proposal):
+                return loaded, outcome, attempts
+            resolved = loaded.snapshot.version
+            ended = _write_and_swap(ctx, loaded, outcome, written, wait)
         match ended:
             case LoadedTable():
                 return with_races(ended, base, attempts), outcome, attempts
@@ -462,7 +478,7 @@ def _write_and_swap(
         data = encode_head(proposal.snapshot, Types(proposal.snapshot.schemas))
         head = HeadObject(ctx.new_id(), len(data))
         writes.append(partial(write_segment, ctx, head.id, data))
-    snapshot = sealed(loaded, proposal, written, list(ctx.map(lambda write: write(), writes)))
+    snapshot = sealed(loaded, proposal, written, ctx.all(writes))
     if isinstance(snapshot, Lost):
         return snapshot
     stored: Snapshot | None = None  # the pointer's snapshot, where this writer sees a branch
@@ -550,9 +566,20 @@ def archive_at_once(ctx: Context, loaded: LoadedTable) -> tuple[LoadedTable, Sna
         raise _differs(ctx, base) from error
     now = read_after(ctx, base)
     superseded_by(ctx, base, now)
+    return _with_archive(loaded, stored), now.snapshot
+
+
+def _with_archive(loaded: LoadedTable, stored: Stored) -> LoadedTable:
+    """So that a commit on it writes none."""
     done: Future[Stored] = Future()
     done.set_result(stored)
-    return replace(loaded, archiving=done), now.snapshot
+    return replace(loaded, archiving=done)
+
+
+def _archived(ctx: Context, loaded: LoadedTable, wait: Callable[[int], None]) -> LoadedTable | Lost:
+    """`loaded` once `archive` has stored it."""
+    date_us = archive(ctx, loaded, wait)
+    return date_us if isinstance(date_us, Lost) else _with_archive(loaded, Stored("", date_us))
 
 
 def _differs(ctx: Context, base: Snapshot) -> ForeignArchives:

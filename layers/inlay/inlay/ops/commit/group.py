@@ -34,6 +34,7 @@ from inlay.ops.commit.driver import (
     commit,
     commit_proposed,
     not_committed,
+    only_appends,
     with_note_of,
     write_archive,
 )
@@ -209,7 +210,7 @@ def commit_all(ctx: Context, changes: Sequence[Change], *, base: LoadedTable) ->
         merged = merge([a.change for a in admitted.values()])
         return apply(state, merged, commit_id=commit_id, name=name)
 
-    loaded, outcome, attempts = commit_proposed(ctx, base, propose)
+    loaded, outcome, attempts = commit_proposed(ctx, base, propose, holds=True)
     answers: dict[int, Answer] = {}
     for position, verdict in declined.items():
         try:
@@ -235,11 +236,6 @@ def _share(whole: Commit, change: Change) -> Commit:
         added_rows=sum(f.rows for f in change.added),
         added_bytes=sum(f.size for f in change.added),
     )
-
-
-def only_appends(change: Change) -> bool:
-    adds = all(isinstance(update, AddFiles) for update in change.updates)
-    return adds and not (change.requires or change.objects) and change.deleted_rows == 0
 
 
 def may_join(changes: Sequence[Change], change: Change) -> bool:
