@@ -86,7 +86,12 @@ version less. `inlay.open`, and a handle that moves on to what was committed, re
 `tests/maintenance/test_garbage.py` holds each of them."""
 GARBAGE_ROWS = (
     ("1", "the pointer", "nobody knows what is needed"),
-    ("2", "a version for each that is retained", "what it alone needs is deleted"),
+    (
+        "2",
+        "a version for each that is retained",
+        "what it alone needs is deleted; or, were those left out that are older than every orphan, what "
+        "was restored since from a backup, under a later date",
+    ),
     ("1", "uploads that never ended", "they stay for ever, and are paid for"),
     (
         "2",

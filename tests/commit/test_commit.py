@@ -224,6 +224,40 @@ def test_a_loser_goes_on_from_what_the_winner_left(world):
     assert world.files() == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("change", "planned"),
+    [
+        (append_of("a"), [1, 3]),
+        (Change(operation="set_properties", updates=(SetProperties({"a": "b"}),)), [1, 2, 3]),
+    ],
+    ids=["an append", "what may conflict"],
+)
+def test_who_has_lost_a_race_plans_an_append_once_another_is_won(
+    world, monkeypatch, change, planned
+):
+    """What may conflict is planned first: if it does, its archive would only stand in the way of others."""
+    bases = []
+
+    def planning(state, **how):
+        if how["change"] is change:
+            bases.append(state.snapshot.version)
+        return apply_module.apply(state, **how)
+
+    first, second = (
+        at("put", f"{ROOT}/{keys.archive_key(version)}", lambda: world.append(uuid.uuid4().hex))
+        for version in (1, 2)
+    )
+
+    def overtaken(sent):
+        first(sent)
+        second(sent)
+
+    monkeypatch.setattr(commit_module, "apply", planning)
+    done = commit(world.faulty(before=overtaken), change)
+    assert (done.attempts, done.loaded.snapshot.version) == (3, 4)
+    assert bases == planned
+
+
 def test_a_request_that_another_applied_meanwhile_is_not_applied_again(world):
     request = Request.of("r1")
     ctx = world.faulty(before=at("put", POINTER, lambda: world.append("b", request=request)))

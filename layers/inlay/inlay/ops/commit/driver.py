@@ -12,6 +12,9 @@ threads into one change. All take the same steps::
     write    new segments and the archive of the base, If-None-Match: *, in parallel
     swap     `ops.commit.register`                                            → won, lost or unknown
 
+Of those that race for a base one archives it: an append that may have met others does that first, and
+proposes when it has won (`commit_proposed`).
+
 Failures, and how they are handled::
 
     the swap is lost            propose again on the winner's version; written segments are used again
@@ -359,8 +362,8 @@ def commit_proposed(
     committed proposal with the table after it, or the first answer that is not a proposal; and the number
     of attempts.
 
-    What `holds` on any base is proposed once the base is archived, where that has begun or others were met:
-    of those that race for a base one archives it, and the others have lost for the price of a request."""
+    Of what `holds` on any base the archive comes first, where it has begun or others were met. What may
+    conflict leaves no archive in the way of others while it is planned again."""
     loaded, attempts, resolved = base, 0, 0
     started = ctx.clock.monotonic()
     written = WrittenSegments(ctx.new_id())
