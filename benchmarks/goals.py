@@ -235,7 +235,7 @@ as long would be 12 requests instead of 8, for which S3 charges.""",
         *("16-load", "16 writers, a machine with load 30", "≤ 30 ms of CPU a commit"),
         lambda ours, bare: statistics.median(r["cpu_ms_each"] for r in ours) <= 30,
         """nine tries in ten are lost, for two requests each: the pointer is read, and its archive is there
-already. The loop, which sends half as many again, takes what the same client takes for them.""",
+already.""",
     ),
     asked(
         *("shapes", "count under these deletes", "count under a key list of 1.7 %"),

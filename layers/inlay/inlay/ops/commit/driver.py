@@ -118,8 +118,9 @@ MAX_SECONDS = 120.0
 MAX_PLANS = 20
 # Uploads of one plan that garbage collection overtakes.
 MAX_UPLOADS = 2
-# Of a writer that waits, in seconds.
-BACKOFF_BASE = 0.02
+# Of a writer that waits, in seconds. The first window is what a racer's swap and a read take: with half of
+# it 16 writers send a tenth more requests for one commit in a hundred more (`tests/measured/backoff.py`).
+BACKOFF_BASE = 0.04
 BACKOFF_CAP = 0.6
 BACKOFF_PATIENCE = 4.0
 CONTENDED_SECONDS = 2.0
