@@ -13,7 +13,7 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -288,10 +288,6 @@ class Context:
         finally:
             running.exception()
 
-    def all(self, tasks: Sequence[Callable[[], R]]) -> list[R]:
-        """What each of `tasks` returns, in parallel; one alone is run by this thread."""
-        return [task() for task in tasks] if len(tasks) == 1 else list(self.map(_call, tasks))
-
     def map(self, fn: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """`fn` over `items` in parallel, at most `parallel` ahead, results in order. The first error is
         raised after the tasks already started have ended, so none outlives the call."""
@@ -312,10 +308,6 @@ class Context:
                 for future in pending:
                     if not future.cancelled():
                         future.exception()
-
-
-def _call(task: Callable[[], R]) -> R:
-    return task()
 
 
 def connect(

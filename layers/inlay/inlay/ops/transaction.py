@@ -375,7 +375,7 @@ def _write(
         for r in ready
     ]
     flat = [request for of_table in requests for request in of_table]
-    done = iter(first.all(flat))
+    done = iter(list(first.map(lambda request: request(), flat)))
     outcomes: list[Snapshot | Lost | None] = []
     for table, made in zip(ready, requests, strict=True):
         mine = [next(done) for _ in made]

@@ -375,11 +375,9 @@ def commit_proposed(
     while True:
         attempts += 1
         loaded = decided(ctx, loaded)
+        is_raced = attempts > 1 or loaded.archiving is not None
         ended: LoadedTable | Lost | Unknown
-        if holds and (attempts > 1 or loaded.archiving is not None):
-            ended = _archived(ctx, loaded, wait)
-        else:
-            ended = loaded
+        ended = _archived(ctx, loaded, wait) if holds and is_raced else loaded
         if isinstance(ended, LoadedTable):
             loaded, outcome = proposed(ctx, ended, propose, written, resolved=resolved)
             if not isinstance(outcome, Proposal):
@@ -482,7 +480,7 @@ def _write_and_swap(
         data = encode_head(proposal.snapshot, Types(proposal.snapshot.schemas))
         head = HeadObject(ctx.new_id(), len(data))
         writes.append(partial(write_segment, ctx, head.id, data))
-    snapshot = sealed(loaded, proposal, written, ctx.all(writes))
+    snapshot = sealed(loaded, proposal, written, list(ctx.map(lambda write: write(), writes)))
     if isinstance(snapshot, Lost):
         return snapshot
     stored: Snapshot | None = None  # the pointer's snapshot, where this writer sees a branch
