@@ -15,6 +15,7 @@ from inlay.ops import refs as refs_module
 from inlay.ops.erase import finish as finish_module
 from inlay.ops.erase import request as erase_module
 from inlay.ops.maintain import expire as expire_module
+from inlay.plan import schema_conflicts
 from inlay.plan.change import Change, OnlyRefs, Retained, SameMain
 from inlay.plan.commit import apply as apply_module
 from inlay.plan.commit import conflicts as conflicts_module
@@ -126,7 +127,7 @@ def change_columns_that_have_changed(stack: ExitStack) -> None:
     def validate(state: Any, edit: Any) -> Any:
         return original(state, dataclasses.replace(edit, planned_on=state.snapshot.schema_id))
 
-    original = swap_in(stack, conflicts_module, "validate_schema", validate)
+    original = swap_in(stack, schema_conflicts, "validate_schema", validate)
 
 
 @mutation(scenes.PARTITIONING)
