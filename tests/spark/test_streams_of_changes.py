@@ -240,7 +240,7 @@ class Play:
                 self.rename(old, f"{old}+")
 
     def rename(self, old: str, new: str) -> None:
-        self.table.refresh().alter(rename={old: new})
+        self.table.refresh().alter(rename={old: f'"{new}"'})
         self.model.keys = [new if name == old else name for name in self.model.keys]
 
         def renamed(row: Row) -> Row:
