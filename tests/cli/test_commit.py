@@ -62,6 +62,7 @@ def test_a_plan_of_standard_input_with_files(shop: Run, tmp_path: Path, monkeypa
 WRONG = {
     "no file": None,
     "no JSON": "[",
+    "nothing": "[]",
     "a name twice": '[{"append": "orders", "append": "stock", "rows": []}]',
     "a rounded number": '[{"append": "orders", "rows": [{"id": 0.12345678901234567890123}]}]',
     "an unknown field": '[{"append": "orders", "rows": [], "Ada": 1}]',

@@ -116,7 +116,11 @@ def check_evolution(state: State, edit: AlterSchema) -> None:
     after = evolved(snapshot, edit)
     dropped = _dropped(snapshot.schema, after)
     for ids, what, next_step in (
-        (snapshot.primary_key, "primary key", "A table keeps its key: copy it into a new one"),
+        (
+            snapshot.primary_key,
+            "primary key",
+            "Give the table another key first: alter(primary_key=…)",
+        ),
         (snapshot.sort_by, "sort order", "Sort the table by other columns first"),
         (
             tuple(field.source for field in snapshot.spec.fields),

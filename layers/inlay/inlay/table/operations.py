@@ -90,8 +90,9 @@ def read_operations(plan: Any) -> list[Operation]:
     if isinstance(plan, Mapping) and plan.keys() == {"operations"}:
         plan = plan["operations"]
     if not isinstance(plan, list | tuple) or not plan:
+        passed = "an empty one" if isinstance(plan, list | tuple) else a_type(plan)
         raise InvalidRequest(
-            f"a plan is a list of operations, not {a_type(plan)}",
+            f"a plan is a list of operations, not {passed}",
             next_step='[{"append": "./orders", "rows": [{"id": 1}]}, …]; `inlay commit --help`',
         )
     return [_operation(item, f"operation {n}") for n, item in enumerate(plan, 1)]
