@@ -101,6 +101,10 @@ class Between:
     def namespace(self) -> str:
         return self.catalog.namespace
 
+    @property
+    def max_request_bytes(self) -> int:
+        return self.catalog.max_request_bytes
+
     def answer(
         self, method: str, path: str, query: str = "", body: bytes = b"", headers: Any = None
     ) -> Answer:
