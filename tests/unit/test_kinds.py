@@ -71,7 +71,6 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
             "parquet/arrow/categories.py",
             "parquet/arrow/declared.py",
             "parquet/arrow/types.py",
-            "parquet/read/old_times.py",
             "parquet/surgery/stamp.py",
             "iceberg/schema.py",
             "ops/adopt/adopt.py",
