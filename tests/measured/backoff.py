@@ -102,6 +102,20 @@ def read(world: World) -> Generator[str | float, None, int]:
         yield world.rng.uniform(0, driver.SETTLE_SECONDS)
 
 
+def read_after_wait(world: World, me: int, attempt: int) -> Generator[str | float, None, int]:
+    yield waiting(world, attempt, world.began[me])
+    return (yield from read(world))
+
+
+def archive(world: World, base: int) -> Generator[str | float, None, bool]:
+    """Whether the base has been archived before."""
+    yield "sent"
+    is_there = base in world.archived
+    world.archived.add(base)
+    yield "served"
+    return is_there
+
+
 def transacting(world: World, me: int, *, reads: bool = True, waits: bool = True) -> Writer:
     base = yield from read(world)
     raced_at, unread = -driver.CONTENDED_SECONDS, 0
@@ -117,15 +131,11 @@ def transacting(world: World, me: int, *, reads: bool = True, waits: bool = True
             base = current
         for attempt in itertools.count(1):
             world.tries += 1
-            yield "sent"
-            is_there = base in world.archived
-            world.archived.add(base)
-            yield "served"
+            is_there = yield from archive(world, base)
             if attempt == 1:  # the rows of the other table
                 yield from ("sent", "served")
             if is_there:
-                yield waiting(world, attempt, world.began[me])
-                current = yield from read(world)
+                current = yield from read_after_wait(world, me, attempt)
                 if current != base:
                     base = current
                     continue
@@ -139,8 +149,7 @@ def transacting(world: World, me: int, *, reads: bool = True, waits: bool = True
                 world.undecided = False
                 yield "served"
                 break
-            yield waiting(world, attempt, world.began[me])
-            base = yield from read(world)
+            base = yield from read_after_wait(world, me, attempt)
         if attempt > 1:
             raced_at, unread = world.now, 0
         else:
@@ -174,13 +183,9 @@ def appending(world: World, me: int) -> Writer:
         for attempt in itertools.count(1):
             world.tries += 1
             world.requests += attempt == 1  # the data, beside the archive
-            yield "sent"
-            is_there = base in world.archived
-            world.archived.add(base)
-            yield "served"
+            is_there = yield from archive(world, base)
             if is_there:
-                yield waiting(world, attempt, world.began[me])
-                current = yield from read(world)
+                current = yield from read_after_wait(world, me, attempt)
                 if current != base:
                     base = current
                     continue
@@ -202,8 +207,7 @@ def appending(world: World, me: int) -> Writer:
                         break
                 if won:
                     break
-                yield waiting(world, attempt + tried, world.began[me])
-                current = yield from read(world)
+                current = yield from read_after_wait(world, me, attempt + tried)
                 if current != base:
                     base = current
                     break
