@@ -6,7 +6,7 @@ and one that another process changed meanwhile is read again before it is change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -182,7 +182,7 @@ def source_of(ctx: Context, table: Snapshot, at: int | str) -> Ref:
 
 
 # Of main (None) and of refs, by name.
-Contents: TypeAlias = Iterable[tuple[str | None, LoadedTable]]
+RefContents: TypeAlias = Sequence[tuple[str | None, LoadedTable]]
 
 
 def each_content(ctx: Context, main: LoadedTable) -> Iterator[tuple[str | None, LoadedTable]]:
@@ -203,7 +203,7 @@ class LiveFile:
     schema: Schema
 
 
-def live_files(contents: Contents) -> dict[str, LiveFile]:
+def live_files(contents: RefContents) -> dict[str, LiveFile]:
     """The live files of these contents by key, each once: as the first that has it."""
     live: dict[str, LiveFile] = {}
     for _, content in contents:

@@ -45,7 +45,7 @@ from inlay.ops.erase.receipt import APART, SWAPPED, decode_receipt, read_list, r
 from inlay.ops.erase.signing import PublicKey, is_signed, signed_by
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.refs import Contents, each_content
+from inlay.ops.refs import RefContents, each_content
 from inlay.parquet.read.reader import Reader
 from inlay.parse import format_predicate
 from inlay.plan.erasure import PURGE, key_id, landing_prefix, predicate_digest
@@ -463,7 +463,7 @@ def _against_condition(
 
 
 def _rows_now(
-    ctx: Context, contents: Contents, predicate: Predicate
+    ctx: Context, contents: RefContents, predicate: Predicate
 ) -> Iterator[tuple[str, int, int]]:
     """(file, the version that added its newest rows, how many the condition selects) for each file with
     any, as stored: deletes hide none."""

@@ -67,7 +67,7 @@ from inlay.ops.maintain.expire import History, Listing, Roots, check_deletable
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer
 from inlay.ops.metadata.memory import has_memory, memory_context
-from inlay.ops.refs import Contents, each_content
+from inlay.ops.refs import RefContents, each_content
 from inlay.ops.schema.categories import unused_entries
 from inlay.plan.change import (
     AddMarkers,
@@ -244,7 +244,7 @@ class _Sweeper:
         self._end(change, loaded)
         return due.waits
 
-    def _look_at_objects(self, contents: Contents, look: LastCheck) -> None:
+    def _look_at_objects(self, contents: RefContents, look: LastCheck) -> None:
         """What the table still holds is searched for what is erased, and what it shows is written down."""
         since_us = look.table.date_us - self.options.life_us
         look.originals = find_originals(self.ctx, look, since_us, self.history)
@@ -294,7 +294,7 @@ class _Sweeper:
 
     def _with_rows(
         self,
-        contents: Contents,
+        contents: RefContents,
         look: LastCheck,
         findings: Mapping[str, Findings],
     ) -> dict[str, Findings]:
@@ -315,7 +315,7 @@ class _Sweeper:
 
     def _mark_residue(
         self,
-        contents: Contents,
+        contents: RefContents,
         look: LastCheck,
     ) -> bool:
         """Marks files that still name erased values, beside rows that are all older: the next rewrite then
@@ -332,7 +332,7 @@ class _Sweeper:
 
         return bool(doomed) and self._commit_to_each(contents, marked)
 
-    def _forget_origins(self, contents: Contents, live: frozenset[str]) -> bool:
+    def _forget_origins(self, contents: RefContents, live: frozenset[str]) -> bool:
         """Whether a content named a file that was adopted, and that rewrites have replaced: its key is not
         the table's own and may be data (`mail=…/`). What needed it, changes between versions, ends."""
 
@@ -347,20 +347,20 @@ class _Sweeper:
         return self._commit_to_each(contents, forgotten)
 
     def _commit_to_each(
-        self, contents: Contents, update_of: Callable[[LoadedTable], Update | None]
+        self, contents: RefContents, update_of: Callable[[LoadedTable], Update | None]
     ) -> bool:
         """Whether any of the contents needed an update, which each then has got: look again."""
-        updates = [(name, content, update_of(content)) for name, content in contents]
-        needed = [
-            (name, content, update) for name, content, update in updates if update is not None
-        ]
-        for name, content, update in needed:
-            change = Change(operation="erase", updates=(update,))
-            commit(replace(self.ctx, branch=name), change, base=content)
-        return bool(needed)
+        is_needed = False
+        for name, content in contents:
+            update = update_of(content)
+            if update is not None:
+                change = Change(operation="erase", updates=(update,))
+                commit(replace(self.ctx, branch=name), change, base=content)
+                is_needed = True
+        return is_needed
 
     def _forget_categories(
-        self, loaded: LoadedTable, contents: Contents, live: frozenset[str]
+        self, loaded: LoadedTable, contents: RefContents, live: frozenset[str]
     ) -> bool:
         """Whether the order of a category had entries that no row has any more: they may have been values
         of the erased rows alone. Reads these columns as far as it takes to find a row of each entry."""
@@ -442,11 +442,11 @@ class _Sweeper:
     def _patience_us(self) -> int:
         return max(PATIENCE_LIVES * self.options.life_us, PATIENCE_SECONDS * 1_000_000)
 
-    def _contents(self, loaded: LoadedTable) -> Contents:
+    def _contents(self, loaded: LoadedTable) -> RefContents:
         held = legal_holds(loaded.snapshot)
         return [(n, c) for n, c in each_content(self.ctx, loaded) if n not in held]
 
-    def _late(self, contents: Contents, erasures: Sequence[Erasure]) -> Waits:
+    def _late(self, contents: RefContents, erasures: Sequence[Erasure]) -> Waits:
         """Files that deletes which came since may still hit, of those erasures that there are any for."""
         reason = "a delete committed since has to be applied"
         return {n: w for n, w in _waits_for_files(contents, erasures, reason).items() if w}
@@ -454,7 +454,7 @@ class _Sweeper:
     def _purge_refs(
         self,
         loaded: LoadedTable,
-        contents: Contents,
+        contents: RefContents,
         erasures: Sequence[Erasure],
     ) -> bool:
         """Whether a branch or tag had to be cleaned: then look again."""
@@ -737,7 +737,7 @@ class _Sweeper:
         return None
 
 
-def _waits_for_files(contents: Contents, erasures: Sequence[Erasure], reason: str) -> Waits:
+def _waits_for_files(contents: RefContents, erasures: Sequence[Erasure], reason: str) -> Waits:
     waits: Waits = {e.id: [] for e in erasures}
     for name, content in contents:
         for erasure_id, files in unclean_files(content.state, erasures).items():

@@ -39,7 +39,7 @@ from inlay.ops.erase.landed_search import search_never_taken
 from inlay.ops.erase.last_look import Landing, NeverTaken, Said, said_of_object
 from inlay.ops.erase.receipt import load_waivers, waived_content
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.refs import each_content, live_files
+from inlay.ops.refs import each_content
 from inlay.ops.write.append import IngestSource
 from inlay.parquet.arrow.evaluate import columns_of, evaluate
 from inlay.parquet.read.ranges import Objects
@@ -85,8 +85,8 @@ def check_landing(
     newest_us = max(e.opened_us for e in erasures)
     # Live data files where they landed, on any branch.
     bucket_uri = f"{ctx.store.scheme}://{ctx.store.bucket}/"
-    live = (file.entry for file in live_files(each_content(ctx, loaded)).values())
-    ours = {entry.key.removeprefix(bucket_uri) for entry in live if entry.adopted}
+    files = (f for _, content in each_content(ctx, loaded) for f in content.state.files())
+    ours = {f.key.removeprefix(bucket_uri) for f in files if f.adopted}
     # Uploads before objects: one that ends meanwhile, whose object is dated by its beginning, is in either.
     uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us <= newest_us]
     old = [

@@ -34,7 +34,7 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.maintain.expire import History, Roots
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.refs import Contents, LiveFile, live_files
+from inlay.ops.refs import LiveFile, RefContents, live_files
 from inlay.parquet.read.data_file import plan_groups
 from inlay.parquet.read.ranges import Source
 from inlay.parquet.read.reader import Reader
@@ -368,7 +368,7 @@ class LastCheck:
         return Counter(name for f in self.files.values() for name in f.key_values)
 
 
-def search_files(ctx: Context, look: LastCheck, contents: Contents) -> None:
+def search_files(ctx: Context, look: LastCheck, contents: RefContents) -> None:
     """Searches the live files of these contents that `look` has not searched. Raises what an unavailable
     store raises; a file that cannot be searched is recorded."""
     live = live_files(contents)

@@ -29,7 +29,7 @@ from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.last_look import KeptPlace, LastCheck, findings_of, search_files
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.refs import Contents, LiveFile, each_content, live_files
+from inlay.ops.refs import LiveFile, RefContents, each_content, live_files
 from inlay.parquet.arrow.types import is_list
 from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection
@@ -111,7 +111,7 @@ def search_subject(
 
 def search_for_each(
     ctx: Context,
-    contents: Contents,
+    contents: RefContents,
     asked: Mapping[str, frozenset[str]],
     searched: dict[str, tuple[SubjectRows, ...]],
 ) -> dict[str, tuple[tuple[str, int, int], ...]]:
@@ -249,7 +249,7 @@ def _repeated(rows: pa.Array, lengths: pa.Array) -> pa.Array:
 
 def _beside_rows(
     ctx: Context,
-    contents: Contents,
+    contents: RefContents,
     table: LoadedTable,
     texts: Sequence[str],
 ) -> Iterator[KeptPlace]:
