@@ -196,10 +196,10 @@ class Operations:
         if operation in self.rows:
             if after is None:
                 operation = self.NO_ROW
-            elif isinstance(before, Mapping) and any(
-                None is not before.get(key) != row.get(key) is not None for key in keys
-            ):
-                operation = self.OTHER_KEY
+            elif isinstance(before, Mapping):
+                values = ((before.get(key), row.get(key)) for key in keys)
+                if any(None not in (old, new) and old != new for old, new in values):
+                    operation = self.OTHER_KEY
         fields = {self.column: operation, **row}
         beside = (record, *(record.get(name) for name in self.sources))
         for name in columns:

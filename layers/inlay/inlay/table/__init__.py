@@ -511,7 +511,7 @@ class Table:
             "size": _size(totals.bytes),
             "open deletes": f"{totals.markers:,}",
         }
-        key = {field.name for field in snapshot.schema.fields if field.id in snapshot.primary_key}
+        key = snapshot.key_names
         rows = "".join(
             f"<tr><td>{escape(f.name)}</td><td>{escape(str(f.type))}</td>"
             f"<td>{'' if f.nullable else 'required'}{' key' if f.name in key else ''}</td></tr>"

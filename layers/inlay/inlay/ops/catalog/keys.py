@@ -85,14 +85,12 @@ def _added_since(
     def read(plan: ScanPlan) -> Iterator[pa.RecordBatch]:
         return ctx.reader.rows(plan.tasks, projection)
 
-    fields = snapshot.schema.fields_by_id
-    names = tuple(fields[i].name for i in snapshot.primary_key)
     batches = list(read(plan_scan(newer, state.markers(), keys, evidence=evidence)))
     if not any(batch.num_rows for batch in batches):
         return False
     there = pa.Table.from_batches(batches)
     known = Keys(there.columns)
-    same = keys_predicate(there, names, snapshot.schema)
+    same = keys_predicate(there, snapshot.key_names, snapshot.schema)
     return any(
         pc.any(pc.is_valid(known.find(batch.columns)), min_count=0).as_py()
         for batch in read(plan_scan(files, (), same, evidence=evidence))

@@ -249,9 +249,8 @@ class _Seen:
     folders: Folders = field(default_factory=dict)  # columns that it lacks, by its folders' names
     # Its columns that can be read only if its statistics of them are true.
     unproven: frozenset[int] = frozenset()
-    lists: frozenset[str] = (
-        frozenset()
-    )  # its columns that have to show that their lists can be told
+    # Those that have to show that their lists can be told.
+    lists: frozenset[str] = frozenset()
     group_bytes: int = 0  # its largest row group, decoded
     tail: FooterOf | None = None  # its footer as it was read; of a small object all of it
     orders: Mapping[int, int] = field(default_factory=dict)  # ordered categories: field id to leaf

@@ -27,12 +27,7 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import Committed, Skipped, WriteResult, write_result
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.write.apply_changes import (
-    Applied,
-    ChangeCounts,
-    Rules,
-    apply_changes,
-)
+from inlay.ops.write.apply_changes import Applied, ChangeCounts, Rules, apply_changes
 from inlay.ops.write.content import Content
 from inlay.ops.write.landed_text import LandedText, list_refused, text_format
 from inlay.parquet.arrow.change_order import classify, unpacked

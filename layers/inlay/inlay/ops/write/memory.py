@@ -178,10 +178,10 @@ class Memory:
     def _open(self, loaded: LoadedTable) -> LoadedTable:
         """Checked to be of this key and this order, with columns as wide as the table's."""
         snapshot = loaded.snapshot
-        by_id = {field.id: field for field in snapshot.schema.fields}
-        its_keys = {by_id[i].name for i in snapshot.primary_key}
         columns = {column_of(field.id) for field in self._keys}
-        if its_keys != columns or snapshot.properties.get(ORDER) != _ids(self._order):
+        if set(snapshot.key_names) != columns or snapshot.properties.get(ORDER) != _ids(
+            self._order
+        ):
             raise InvalidRequest(
                 "deletes of this table are remembered by another key, or another order",
                 next_step="Give the on= and order= of the table's first change stream. To begin anew, "

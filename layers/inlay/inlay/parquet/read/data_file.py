@@ -67,7 +67,6 @@ from inlay.parquet.read.statistics import (
     locate_columns,
     total_rows,
 )
-from inlay.plan.pruning.prune import Absent
 from inlay.plan.scan import FileTask
 from inlay.storage.base import ByteRange
 
@@ -469,13 +468,13 @@ def plan_groups(file: OpenFile, projection: Projection) -> Iterator[Group]:
             return
     only = (file.only or NO_DELETES).fields
     fields = file.deletes.fields.union(only, *(f.fields for f in filters))
-    known: Mapping[int, Leaf] = {}
-    absent: Mapping[int, Absent] = {}
-    if fields:
-        known = leaves_of(file.metadata, file.columns, projection.schema, fields, task.file.stats)
-        absent = absent_fields(file.columns, projection.schema, fields)
+    schema = projection.schema
+    known = (
+        leaves_of(file.metadata, file.columns, schema, fields, task.file.stats) if fields else {}
+    )
     leaves: Mapping[int, Leaf] = {} if task.by_rows else known
     leaves_of_deletes: Mapping[int, Leaf] = {} if task.decides_by_rows else known
+    absent = absent_fields(file.columns, schema, fields) if fields else {}
     chosen = None if task.row_groups is None else frozenset(task.row_groups)
 
     def plan(ordinal: int, first_row: int, rows: int) -> Group | None:
