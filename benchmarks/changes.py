@@ -1,6 +1,6 @@
 """What a batch of a change stream costs: by comparing what is there, without reading, and by others.
 
-    python benchmarks/changes.py                     # what docs/design/changes.md sums up
+    python benchmarks/changes.py                     # what docs/HOW.md, "Why it is like this" sums up
     python benchmarks/changes.py --readers           # what lists of keys cost a reader
     python benchmarks/changes.py --peers PYTHON      # one that has deltalake, pylance, duckdb, pypaimon
 

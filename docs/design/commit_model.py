@@ -2,7 +2,17 @@
 
 This is a specification that runs. It is written from docs/FORMAT.md (sections 2, 10, 11, 12) and
 docs/GUARANTEES.md and imports nothing of Inlay, so that the code, its simulator and this do not share a
-mistake. What the model leaves out, and what each rule is for, stands in commit_model.md.
+mistake. `tests/simulation/test_commit_model.py` holds that every rule is needed.
+
+Actors: a writer (append under a request id) whose swap may not arrive, land without an answer, or arrive
+after it has read the pointer and gone on; a collector; an operator who puts an older pointer back, deletes
+it, removes the other objects, makes another table there; a repair, of which two may be under way; an eraser
+of all rows; a clock that passes an hour, with LastModified up to one behind Date. Each may end after any
+step. Commits of the collector and the eraser are one step. Left out: rows, schemas, segments, branches and
+the rewriting of files, which are inside a snapshot that a commit replaces whole; the removal of a table
+while it is repaired, and its pointer put over that of another. Equal bytes have equal ETags, so a swap in
+flight fits a pointer that was put back meanwhile: such a commit is real, and no other follows until a
+repair, but those in flight in the same way.
 
     python docs/design/commit_model.py                  # the bounds of CI, about half a minute
     python docs/design/commit_model.py --large          # many minutes

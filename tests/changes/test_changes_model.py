@@ -1,4 +1,4 @@
-"""The two ways of docs/design/changes.md as a model that runs (docs/design/changes_model.py)."""
+"""Two ways to apply change streams (docs/HOW.md), as a model that runs (docs/design/changes_model.py)."""
 
 from __future__ import annotations
 

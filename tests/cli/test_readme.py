@@ -17,7 +17,10 @@ from inlay.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = ["README.md", "docs/GUIDE.md", "docs/RECIPES.md", "docs/TOOLS.md", "ARCHITECTURE.md"]
+PAGES = [
+    *("README.md", "docs/GUIDE.md", "docs/RECIPES.md", "docs/CHANGES.md", "docs/TRANSACTIONS.md"),
+    *("docs/TOOLS.md", "ARCHITECTURE.md"),
+]
 # A word after "python" is a package without which the block is left out.
 BLOCK = re.compile(r"^```(python|sh)(?: (\w+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # Commands of pages that are not run here, by how they begin, and why.

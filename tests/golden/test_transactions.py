@@ -133,7 +133,7 @@ def test_who_reads_by_the_page_goes_on_from_what_was_prepared():
 @pytest.mark.parametrize("state", make_v2.STATES)
 def test_who_knows_version_1_only_stops_while_it_is_prepared(state):
     """The rule of section 4, as a reader of version 1 has it. What the wheel of such a library does is in
-    docs/design/transactions.md."""
+    docs/TRANSACTIONS.md."""
     for body in pointers(state).values():
         if state in OPEN:
             with pytest.raises(from_the_page.NewerVersion):
