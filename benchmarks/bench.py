@@ -86,9 +86,13 @@ class Run:
         for name, more in WRITERS.items():
             command = ["contention.py", "--threads", "0", "--rounds", "3", "--seconds", "6"]
             made[f"writers/{name}"] = self.script(*command, *more, *peers, *once)
-        made["surgery"] = self.script("surgery.py", *([] if self.is_whole else ["--size", "32"]))
+        size = [] if self.is_whole else ["--size", "32"]
+        made["surgery"] = self.script("tests.measured.surgery", *size)
+        rows = ["--rows", str(self.scale.rows)]
         latencies = [] if self.is_whole else ["--latencies", "20"]
-        made["reading"] = self.script("reading.py", "--rows", str(self.scale.rows), *latencies)
+        limits = self.script("reading.py", *rows)
+        ranges = self.script("tests.measured.ranges", *rows, *latencies)
+        made["reading"] = lambda: ranges() | limits()
         return made
 
     def library(self, part: str, library: str) -> dict[str, Any]:
@@ -112,11 +116,14 @@ class Run:
         return {"cases": cases}
 
     def script(self, name: str, *arguments: str) -> Step:
-        """A benchmark that prints what it does, and at last its figures, as JSON."""
+        """A benchmark, or a module of the tests that measures a part of the engine: prints what it does,
+        and at last its figures, as JSON."""
+        what: list[str | Path] = [HERE / name] if name.endswith(".py") else ["-m", name]
 
         def step() -> dict[str, Any]:
             last = "{}"
-            for last in lines_of([sys.executable, HERE / name, *arguments, "--json"], {}):
+            command = [sys.executable, *what, *arguments, "--json"]
+            for last in lines_of(command, {"PYTHONPATH": str(HERE.parent)}):
                 if not last.startswith("{"):
                     tell(last)
             return dict(json.loads(last))

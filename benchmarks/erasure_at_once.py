@@ -75,20 +75,20 @@ def bytes_in(folder: Path) -> int:
 def context(folder: Path) -> tuple[Any, Counter[str]]:
     """Of the table in a directory, and what is asked of it from now on: requests by what they are of."""
     import inlay
-    from inlay.storage.wrapped import MeteredStore
+    from inlay.engine import open_store
+    from store_requests import count_requests
 
+    uri = f"file://{folder}/{TABLE}"
+    own = inlay.open(uri)._ctx
     counts: Counter[str] = Counter()
 
-    class Counting(MeteredStore):
-        def _ask(self, asked: Any, send: Callable[[], Any]) -> Any:
-            key = asked.key.removeprefix(f"{folder}/".removeprefix("/"))
-            counts[next((kind for at, kind in APART.items() if key.startswith(at)), "others")] += 1
-            counts["bytes up"] += asked.bytes_up
-            return super()._ask(asked, send)
+    def sent(key: str, bytes_up: int) -> None:
+        key = key.removeprefix(f"{folder}/".removeprefix("/"))
+        counts[next((kind for at, kind in APART.items() if key.startswith(at)), "others")] += 1
+        counts["bytes up"] += bytes_up
 
-    own = inlay.open(f"file://{folder}/{TABLE}")._ctx
-    executor = ThreadPoolExecutor(THREADS)
-    return replace(own, store=Counting(own.store), executor=executor), counts
+    count_requests(open_store(uri)[0], sent)
+    return replace(own, executor=ThreadPoolExecutor(THREADS)), counts
 
 
 def make_table(folder: Path) -> None:

@@ -29,7 +29,6 @@ import inlay
 from inlay.cli.pricing import load_prices
 from inlay.functions import tables
 from inlay.local.template import read_body
-from inlay.storage.wrapped import MeteredStore
 from page import keep
 
 PRICES = load_prices()
@@ -96,14 +95,14 @@ def measure() -> dict[str, Used]:
     """Requests of each piece of work."""
     found: dict[str, Used] = {}
     with fresh() as functions, pytest.MonkeyPatch.context() as patch:
-        store = MeteredStore(functions.store)
-        patch.setattr(tables, "store", lambda: store)
+        counted_here = inlay.connect(f"memory://{BUCKET}")
+        patch.setattr(tables, "store", lambda: counted_here.store)
         patch.setenv("INLAY_INGEST_QUEUE", "ingest")
 
         def counted(name: str, function: str, event: Any, divide: int = 1) -> None:
-            before = store.usage()
+            before = counted_here.usage
             functions.invoke(function, event)
-            found[name] = Used.of((store.usage() - before).requests, divide)
+            found[name] = Used.of((counted_here.usage - before).requests, divide)
 
         idle = 50
         for n in range(idle):
@@ -130,7 +129,7 @@ def measure() -> dict[str, Used]:
         counted("turn: compact", "compact", {"table": "orders"})
         counted("publish: settling", "publish", {"table": "orders"})
         functions.clock.pass_days(0.1)
-        before = store.usage()
+        before = counted_here.usage
         erase = {"id": "e", "table": "orders", "where": "customer_id = 7", "mode": "erase"}
         functions.invoke("delete", from_queue(erase))
         assert orders.refresh().snapshot.erasures
@@ -138,7 +137,7 @@ def measure() -> dict[str, Used]:
         while orders.refresh().snapshot.erasures:
             functions.clock.pass_days(0.05)
             functions.invoke("collect_garbage", {"table": "orders", "erasures_only": True})
-        found["an erasure, to its receipt"] = Used.of((store.usage() - before).requests)
+        found["an erasure, to its receipt"] = Used.of((counted_here.usage - before).requests)
     found["a point lookup (benchmarks/cost.py)"] = Used(0, 5)
     return found
 

@@ -45,7 +45,9 @@ which leaves the old file."""
 WRITERS = """Processes that append row after row at 20 ms a request, beside a bare loop of GET, PUT and
 PUT If-Match in the same round; medians of the rounds, and of the ratios within a round. A server of 15
 swaps refuses others of the same key meanwhile, as S3 does; load 30 is as many processes that compute.
-delta-rs and Lance append as they do by default, and give up after some tries."""
+delta-rs and Lance append as they do by default, and give up after some tries. The bare loop of these
+figures sent its requests by this library's store; since then it sends as many by urllib3, signed by
+botocore, with up to a tenth more CPU each."""
 READING = """`parquet.read.ranges.Network`: a first byte comes after 20 ms, 32 requests are waited for
 side by side, one connection brings 90 MB/s and all of them 200, and for each request Python computes .3
 ms, one after the other. So where a connection is free for each range, those are one request that are

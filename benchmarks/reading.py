@@ -1,5 +1,4 @@
-"""What bounds reading: Arrow's decoder alone, a fresh process, small files, how far apart ranges may be and
-how large row groups.
+"""What bounds reading: Arrow's decoder alone, a fresh process, small files, how large row groups are.
 
     python benchmarks/reading.py                  # `make bench` has it in docs/benchmarks
 
@@ -9,9 +8,7 @@ of this process (user and system), wall the least of `--repeat`.
 Of files of a row: a scan of all, their requests by the same store and by urllib3, and Arrow's reader of the
 same bytes. Of smaller row groups: what few rows with all columns take, and two columns of all rows.
 
-Ranges of a file are joined over the gaps that `parquet.read.ranges.NETWORK` makes worth it: asked are, at
-three latencies and 90 MB/s of each connection, the ten rows with the highest price by what latency may be
-taken to be, and a row of smaller files by its key by how near is one request.
+How far apart ranges may be that are one request is measured by `python -m tests.measured.ranges`.
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,18 +32,11 @@ import inlay
 from counting_server import CountingServer, Measured
 from data import FILES, KEY, SF1_ROWS, TWO, Asked, lineitem, parts, tiny_rows
 from inlay.local.stack import environment
-from inlay.parquet.read import ranges
-from inlay.storage.base import Got
 from libraries import Inlay
-from shapes import SMALL_FILES, SMALL_ROWS
 
 TABLE = "inlay"
 URI = f"s3://bench/{TABLE}"
 LATENCY_MS = 20.0
-# Network by the latency that ranges are joined for, in ms; 0 joins over no gap but the smallest.
-JOINED_FOR = (0, 5, 20, 100)
-# Bytes over which ranges are one request, also where a connection is free for each.
-NEAR = (0, 16_000, ranges.GAP_BYTES, 64_000, 256_000)
 TOP_10 = {"order_by": "l_extendedprice DESC", "limit": 10}
 
 
@@ -72,8 +61,8 @@ def decoded(data: pa.Table) -> dict[str, float]:
     table = inlay.open(URI)
     store, objects = table._ctx.store, table._ctx.objects
     tasks = table.scan().plan.tasks
-    found = [store.get(objects.source(task.file.key).key) for task in tasks]
-    bodies = [got.body for got in found if isinstance(got, Got)]
+    got: list[Any] = [store.get(objects.source(task.file.key).key) for task in tasks]
+    bodies = [each.body for each in got]
     texts = [f.name for f in data.schema if pa.types.is_string(f.type) and f.name != "l_comment"]
 
     def read(columns: Sequence[str] | None = None, codes: Sequence[str] = ()) -> None:
@@ -167,15 +156,12 @@ def small_files(server: CountingServer, files: int, repeat: int) -> dict[str, fl
     server.set_latency(LATENCY_MS)
     objects = table._ctx.objects
     keys = [objects.source(task.file.key).key for task in inlay.open(uri).scan().plan.tasks]
-    bodies: list[bytes] = []
 
     def side_by_side(get: Callable[[str], Any]) -> list[Any]:
         with ThreadPoolExecutor(THREADS) as threads:
             return list(threads.map(get, keys))
 
-    for got in side_by_side(table._ctx.store.get):
-        assert isinstance(got, Got)
-        bodies.append(got.body)
+    bodies = [got.body for got in side_by_side(table._ctx.store.get)]
     pool = urllib3.PoolManager(maxsize=THREADS)
     place = f"{os.environ['AWS_ENDPOINT_URL']}/bench/"
     acts: Mapping[str, Callable[[], object]] = {
@@ -218,50 +204,11 @@ def by_groups(server: CountingServer, data: pa.Table, key: int, repeat: int) -> 
             table.append(piece)
         server.set_latency(LATENCY_MS)
         for name, of in asked.items():
-            yield [mib, name, *_cells(least(server, scanned(uri, **of), repeat))]
+            yield [mib, name, *cells(least(server, scanned(uri, **of), repeat))]
 
 
-# -- how far apart ranges may be ------------------------------------------------------------------
-
-
-def joined(
-    server: CountingServer, latencies: Sequence[float], repeat: int
-) -> Iterator[list[float]]:
-    """Latency, what ranges are joined for, the gap in KB, requests, MB, wall."""
-    for latency in latencies:
-        server.set_latency(latency)
-        for joined_for in JOINED_FOR:
-            network = replace(ranges.NETWORK, latency_seconds=joined_for / 1_000)
-            with mock.patch.object(ranges, "NETWORK", network):
-                used = least(server, scanned(URI, **TOP_10), repeat)
-            yield [latency, joined_for, round(network.gap_bytes / 1e3), *_cells(used)]
-    server.set_latency(LATENCY_MS)
-
-
-def near(
-    server: CountingServer, data: pa.Table, latencies: Sequence[float], repeat: int
-) -> Iterator[list[float]]:
-    """Latency, KB over which ranges are one request, requests, MB, wall: of a row by its key."""
-    if not latencies:
-        return
-    rows = data.slice(0, SMALL_ROWS)
-    Inlay(server.endpoint).fill(parts(rows, SMALL_FILES), "small")
-    key = rows["l_orderkey"][rows.num_rows * 3 // 4 + 1_000].as_py()
-
-    def ask() -> int:
-        found = inlay.open("s3://bench/small").scan(where=f"l_orderkey = {key}")
-        return int(found.to_arrow().num_rows)
-
-    for latency in latencies:
-        server.set_latency(latency)
-        for gap in NEAR:
-            with mock.patch.dict(ranges.merge_ranges.__kwdefaults__, gap=gap):
-                used = least(server, ask, repeat)
-            yield [latency, round(gap / 1e3), *_cells(used)]
-    server.set_latency(LATENCY_MS)
-
-
-def _cells(used: Measured) -> list[float]:
+def cells(used: Measured) -> list[float]:
+    """Requests, MB, wall."""
     return [used.requests, round(used.bytes_down / 1e6, 2), round(used.wall_s, 3)]
 
 
@@ -270,17 +217,9 @@ def measure(
     data: pa.Table,
     *,
     repeat: int,
-    latencies: Sequence[float],
     files: int,
 ) -> Iterator[tuple[str, Any]]:
     """The figures, each when it is there."""
-    network = ranges.NETWORK
-    yield "near_kb", round(network.near_bytes / 1e3)
-    yield "gap_kb", round(network.gap_bytes / 1e3)
-    server.set_stream(network.stream_bytes_a_second)
-    yield "joined", list(joined(server, latencies, repeat))
-    yield "near", list(near(server, data, latencies, repeat))
-    server.set_stream(0)
     yield "groups", list(by_groups(server, data, Asked.of(data).key, repeat))
     yield "arrow", decoded(data)
     yield "small_files", small_files(server, files, repeat)
@@ -290,7 +229,6 @@ def measure(
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=int, default=SF1_ROWS)
-    parser.add_argument("--latencies", type=float, nargs="*", default=[5.0, 20.0, 100.0])
     parser.add_argument("--files", type=int, default=1_000, help="of one row")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="print the figures, on the last line")
@@ -304,7 +242,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             server,
             data,
             repeat=options.repeat,
-            latencies=options.latencies,
             files=options.files,
         ):
             figures[name] = figure

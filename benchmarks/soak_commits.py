@@ -45,14 +45,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from botocore.exceptions import ClientError
 
 import inlay
-from inlay.engine import POINTER, open_store
+from inlay.engine import POINTER, load_pointer, open_store
 from inlay.errors import ForeignArchives, InlayError, TableNotFound
-from inlay.format import keys
-from inlay.format.codec import decode_snapshot
 from inlay.local.s3server import AwsProcess
-from inlay.storage.base import Got, IfMatch, Written
 
 # The proxy is of the tests, which are found from the root of the clone.
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -246,18 +244,23 @@ class Operator:
 
     def put_back(self, uri: str) -> None:
         ctx = inlay.connect(uri)
-        key = ctx.key(POINTER)
-        got = ctx.store.get(key)
-        if not isinstance(got, Got):
+        try:
+            pointer = load_pointer(ctx)
+        except TableNotFound:
             return
-        there = decode_snapshot(got.body, key=key)
+        there = pointer.snapshot
         target = max(there.oldest_version, there.version - self.rng.randrange(2, 6))
-        old = ctx.store.get(ctx.key(keys.archive_key(target)))
-        if target > there.version - 2 or not isinstance(old, Got):
+        if target > there.version - 2:
             return
-        put = ctx.store.put(key, old.body, condition=IfMatch(got.etag))
-        if not isinstance(put, Written):
-            return  # somebody has committed meanwhile
+        bucket, client = ctx.store.bucket, client_of(uri)
+        archive = ctx.key(f"manifest/v{target:08d}.json")
+        try:
+            old = client.get_object(Bucket=bucket, Key=archive)["Body"].read()
+            client.put_object(
+                Bucket=bucket, Key=ctx.key(POINTER), Body=old, IfMatch=f'"{pointer.etag}"'
+            )
+        except ClientError:
+            return  # there is no such archive any more, or somebody has committed meanwhile
         self.deeds["put back"] += 1
         if not ctx.store.bucket.endswith(VERSIONED):
             self.lost.add(there.commit.id)
@@ -476,13 +479,18 @@ def soak_parser(doc: str) -> argparse.ArgumentParser:
     return parser
 
 
+def client_of(uri: str) -> Any:
+    """The SDK's client of a location's S3."""
+    store: Any = open_store(uri)[0]
+    return store.client
+
+
 def make_buckets(name: str, *, plain: bool) -> list[str]:
     """Two new ones of which the second has versioning, unless both are `plain`."""
     run = uuid.uuid4().hex[:8]
     buckets = [f"{name}-{run}-plain", f"{name}-{run}-{'plain-2' if plain else VERSIONED}"]
     for bucket in buckets:
-        store: Any = open_store(f"s3://{bucket}")[0]
-        client = store.client
+        client = client_of(f"s3://{bucket}")
         client.create_bucket(Bucket=bucket)
         if bucket.endswith(VERSIONED):
             client.put_bucket_versioning(

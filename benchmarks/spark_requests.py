@@ -1,9 +1,8 @@
-"""Counting what all processes of a Spark application ask stores for: driver, planners and executors.
+"""Counting what all processes of a Spark application ask of directories: driver, planners and executors.
 
-Importing this module counts the requests of every store that the process opens from then on, so import it
-before `inlay`; Python processes that find `on_path` in their path import it as they start. Each appends a
-letter to a file of its own for each request, so a process that is killed loses nothing. What Spark's own
-Parquet reader asks for is not seen here: it is in the JVM.
+Importing this module counts in this process; Python processes that find `on_path` in their path import it
+as they start. Each appends a letter to a file of its own for each request, so a process that is killed
+loses nothing. What Spark's own Parquet reader asks for is not seen here: it is in the JVM.
 """
 
 from __future__ import annotations
@@ -11,18 +10,11 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
 
-from inlay.storage import open as opening
-from inlay.storage.wrapped import Meter, MeteredStore
+from inlay.engine import open_store
+from store_requests import count_requests
 
 FOLDER = "INLAY_COUNTED_REQUESTS"
-
-
-class _Counted(Meter):
-    def sent(self, verb: str, bytes_up: int = 0) -> None:
-        super().sent(verb, bytes_up)
-        os.write(_file(os.getpid()), b".")
 
 
 @cache
@@ -31,15 +23,11 @@ def _file(process: int) -> int:
     return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 
-_opened = opening.open_store
+def _sent(key: str, bytes_up: int) -> None:
+    os.write(_file(os.getpid()), b".")
 
 
-def _open_counted(uri: str, *options: Any, **others: Any) -> tuple[Any, str]:
-    store, root = _opened(uri, *options, **others)
-    return MeteredStore(store, _Counted()), root
-
-
-opening.open_store = cast(Any, _open_counted)
+count_requests(open_store(f"file://{Path.cwd().as_posix()}")[0], _sent)
 
 
 def on_path(folder: Path) -> str:

@@ -3,7 +3,6 @@
 import ast
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 # Guests, by their folders; each imports, besides the door, what runs around the library.
 PACKAGE = "layers/inlay/inlay"
 GUESTS = (
+    "benchmarks",
     "functions",
     "pipelines",
     f"{PACKAGE}/functions",
@@ -24,10 +24,6 @@ GUESTS = (
 OPEN = ("inlay", "inlay.engine", "inlay.errors", "inlay.progress")
 AROUND = ("inlay.cli", "inlay.doctor", "inlay.functions", "inlay.local", "inlay.spark")
 MOST_NAMES = 60
-# Benchmarks measure beside the engine, too: what a store is asked, a bare loop of swaps, surgery beside
-# pyarrow. These names may only become less; none is at the door for them alone. What measures parts of the
-# engine is in tests/measured.
-BEHIND = {"benchmarks": (16, 10)}
 
 
 def imported(path: Path) -> Iterator[tuple[str, str]]:
@@ -54,28 +50,13 @@ def test_a_guest_comes_through_the_door(guest: str) -> None:
     assert [f"{path}: {taken}" for path in files for taken in imported(path)] == []
 
 
-@pytest.mark.parametrize("guest", BEHIND)
-def test_what_a_guest_takes_from_behind_the_door_becomes_less(guest: str) -> None:
-    taken = {each for path in (ROOT / guest).rglob("*.py") for each in imported(path)}
-    assert (len(taken), len({module for module, _ in taken})) <= BEHIND[guest], sorted(taken)
-
-
-@pytest.mark.parametrize("guest", [*GUESTS, *BEHIND])
-def test_what_a_guest_takes_is_there(guest: str) -> None:
-    """Nothing runs benchmarks in every change."""
-    taken = {each for path in (ROOT / guest).rglob("*.py") for each in imported(path)}
-    for module, name in taken:
-        found = hasattr(import_module(module), name) or find_spec(f"{module}.{name}")
-        assert not name or found, f"{module} has no {name}"
-
-
 def test_the_door_is_small_and_every_name_is_used_and_there() -> None:
     assert len(engine.NAMES) <= MOST_NAMES
     for name, home in engine.NAMES.items():
         assert getattr(engine, name) is getattr(import_module(home), name)
     used = {
         alias.name
-        for guest in (*GUESTS, *BEHIND)
+        for guest in GUESTS
         for path in (ROOT / guest).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ImportFrom) and node.module == "inlay.engine"

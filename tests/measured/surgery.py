@@ -1,7 +1,7 @@
 """Row-group surgery beside pyarrow: requests, bytes moved and CPU.
 
-    python benchmarks/surgery.py                 256 MiB, 20 row groups, with 9, 30 and 50 columns
-    python benchmarks/surgery.py --size 32       smaller
+    python -m tests.measured.surgery             256 MiB, 20 row groups, with 9, 30 and 50 columns
+    python -m tests.measured.surgery --size 32   smaller
 
 Everything runs in one process against a store in memory whose own CPU is not counted, so requests and
 bytes are what S3 would see and CPU is that of the work itself. It is held to the floor: pyarrow decodes,
@@ -14,17 +14,18 @@ import argparse
 import gc
 import io
 import json
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from data import events
 from inlay import Usage
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.footer.footer import decode_footer
@@ -32,6 +33,11 @@ from inlay.parquet.surgery.surgery import Rewritten, rewrite_object
 from inlay.storage.base import Got, Written
 from inlay.storage.memory import MemoryStore
 from inlay.storage.wrapped import Asked, MeteredStore
+
+# Its rows are those of the benchmarks.
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from data import events
 
 T = TypeVar("T")
 
