@@ -25,9 +25,9 @@ def documented() -> dict[str, dict[str, str]]:
     for line in lines[start + 2 :]:
         if not line.startswith("| "):
             break
-        verb, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        verbs, *cells = (cell.strip() for cell in line.strip("|").split("|"))
         for release, cell in zip(RELEASES, cells, strict=True):
-            said[release][verb.replace("`", "")] = cell
+            said[release] |= dict.fromkeys(verbs.replace("`", "").split("; "), cell)
     return said
 
 
