@@ -21,78 +21,69 @@ TABLES = "tables.json"
 RESULTS = "results.json"
 HEAD = """# Measurements
 
-Made by `benchmarks/page.py` from the figures that the benchmarks store beside this page. `make bench
-PEERS=1` measures again the tables up to that of [reading](#what-reading-waits-for); the others name their
-commands. Those of Spark, of erasing many and of soaks are printed only: they were copied by hand from a run
-(`recorded.json`). Requests and bytes are exact; CPU and wall time are of one machine, and good for ratios
-within a table. What follows for a bill is in [cost](../COST.md)."""
-GOALS = """Each cell: requests / MB both ways / waves; seconds of CPU / wall, opening the table included;
-then the same again on the open table, where that makes sense. Waves are the longest chain of requests
-that the server saw, each begun after the one before was answered. Whether a goal is reached is computed
-from the figures. Libraries have what `pip` installs and their own defaults; pyarrow, Polars and DuckDB
-read plain files by pyarrow. What a library cannot do is left out."""
-QUERIES = """Each cell: cold, opening the table included: requests / MB / waves; seconds of CPU / wall;
-then of the same query again on the open table. A row of 16 columns is in 16 places of a file: a lookup
-sends a request for those far apart."""
-SHAPES = """Each cell: requests / MB both ways / waves; seconds of CPU / wall, opening the table included.
-A fresh process is measured from its start to its end, the least wall of three. "Delete of one key in 60":
-delta-rs and Lance by a merge. Of 5,000 columns the tables are created with their rows; pyarrow, Polars
-and DuckDB write plain files with pyarrow, which is what a write is held to. Orphans were put beside the
-table's files, and go without a grace; ours come with a commit. "Removed for good" is, of ten rows by
-their id in a file of 50 columns: Inlay by surgery, expiry and garbage collection; delta-rs by delete and
-vacuum; Lance by delete, compaction and cleanup; pyarrow by writing the object again; pyiceberg by delete,
-which leaves the old file."""
-WRITERS = """Processes that append row after row at 20 ms a request, beside a bare loop of GET, PUT and
-PUT If-Match in the same round; medians of the rounds, and of the ratios within a round. A server of 15
-swaps refuses others of the same key meanwhile, as S3 does; load 30 is as many processes that compute.
-delta-rs and Lance append as they do by default, and give up after some tries. The bare loop of these
-figures sent its requests by this library's store; since then it sends as many by urllib3, signed by
-botocore, with up to a tenth more CPU each."""
-READING = """`parquet.read.ranges.Network`: a first byte comes after 20 ms, 32 requests are waited for
-side by side, one connection brings 90 MB/s and all of them 200, and for each request Python computes .3
-ms, one after the other. So where a connection is free for each range, those are one request that are
-{near_kb} KB apart or less: what is between them takes one connection as long as Python another request. A
-request that waits for a connection takes as long as {gap_kb} KB: where there are more ranges than
-connections, the nearest are joined over gaps up to that. By S3's price fewer requests would be better
-still, up to 24 ms of a function of 1 GB for a GET; where bytes leave the region a GET costs as much as 4
-KB. Measured at three latencies and 90 MB/s of each connection."""
+Made by `benchmarks/page.py` from stored figures. `make bench PEERS=1` measures again the tables up to
+that of [reading](#what-reading-waits-for); the others name their commands. Those of Spark, of erasing
+many and of soaks were copied by hand from a run (`recorded.json`). Requests and bytes are exact; CPU
+and wall time are of one machine, and good for ratios within a table. For the bill see
+[cost](../COST.md)."""
+USUAL = "Where a section has `--steps`: `python benchmarks/bench.py --peers --write --steps …`;"
+GOALS = """Each cell, here and in the tables that compare libraries: requests / MB both ways / waves;
+seconds of CPU / wall, opening the table included; then CPU / wall of the same again on the open table.
+Waves are the longest chain of requests that the server saw, each begun after the one before was
+answered. Beside ours is what the goal names, or the fastest other library; the tables below have all.
+Libraries have what `pip` installs and their own defaults; pyarrow, Polars and DuckDB read plain files
+by pyarrow. What a library cannot do is left out."""
+QUERIES = """A row of 16 columns is in 16 places of a file: a lookup sends a request for those far apart."""
+SHAPES = """A fresh process is measured from its start to its end, the least wall of three. "Delete of
+one key in 60": delta-rs and Lance by a merge. Of 5,000 columns the tables are created with their rows;
+pyarrow, Polars and DuckDB write plain files with pyarrow. Orphans were put beside the table's files,
+and go without a grace; ours come with a commit. "Removed for good" is, of ten rows by their id in a
+file of 50 columns: Inlay by surgery, expiry and garbage collection; delta-rs by delete and vacuum;
+Lance by delete, compaction and cleanup; pyarrow by writing the object again; pyiceberg by delete, which
+leaves the old file."""
+WRITERS = """Processes that append row after row, beside a bare loop of GET, PUT and PUT If-Match in the
+same round; medians of the rounds, and of the ratios within a round. A server of 15 swaps refuses others
+of the same key meanwhile, as S3 does; load 30 is as many processes that compute. delta-rs and Lance
+give up after some tries, as is their default. The bare loop of these figures sent its requests by this
+library's store; since then it sends as many by urllib3, signed by botocore, with up to a tenth more CPU
+each."""
+READING = """The model (`parquet.read.ranges.Network`): a first byte comes after 20 ms, 32 requests are
+waited for side by side, one connection brings 90 MB/s and all of them 200, and each request costs
+Python .3 ms. Where a connection is free for each range, those {near_kb} KB apart or less are one
+request: what is between them takes as long as another request. Where there are more ranges than
+connections, the nearest are joined over gaps up to {gap_kb} KB, as long as a request that waits. By
+S3's price fewer requests would be better still, up to 24 ms of a function of 1 GB for a GET. Measured
+at three latencies and 90 MB/s of each connection."""
 ARROW = """The same files from memory, in one thread, pages checked: CPU s, least of three."""
-FRESH = """CPU and wall from the interpreter's start to the answer, and modules: the run of the least
-wall. Keys in variables, as here and in Lambda, need no botocore session and no client
-(`storage/s3_environment.py`); a profile, or a role of the machine, does, which is the difference to the
-line of botocore. The rest is urllib3 and this library's own modules; what counts imports neither Arrow nor
-numpy."""
-SMALL = """CPU in ms of each of a thousand files of a row: a scan sends a request for each from 32
-threads, and decodes what comes in the caller's. Beside it what requests and Arrow's reader take alone."""
-GROUPS = """With smaller row groups few rows with all columns ask for less, a few columns of all rows
-for more: `write.row_group_bytes`, 16 MiB unless a table says otherwise
-([PROPERTIES.md](../PROPERTIES.md))."""
+FRESH = """From the interpreter's start to the answer: the run of the least wall. Keys in variables, as
+here and in Lambda, need no botocore; a profile, or a role of the machine, does, which is the difference
+to its line. What counts imports neither Arrow nor numpy."""
+SMALL = (
+    """A scan sends a request for each from 32 threads, and decodes what comes in the caller's."""
+)
+GROUPS = """The property `write.row_group_bytes`, 16 MiB unless a table says otherwise."""
 SURGERY = """CPU of surgery of one of 20 row groups of a file of 256 MiB, to decoding, filtering and
-encoding that group by pyarrow: least of twenty turns of each, in memory. What is above 1 is the footer and
-the page index, which grow with the column chunks of the file, 20 µs each in Python, decoded, moved,
-encoded and checked; and that texts of dictionaries are measured before they are decoded, since a file may
-hold more of them than memory does: most of that is to decompress the dictionaries."""
-PLANNING = """Each cell: requests / MB / waves; seconds of CPU / wall, opening the table included. Of
-entries of files that do not exist: Inlay's with statistics of eight columns by its own commits,
-delta-rs's the same in one commit and its checkpoint, pyiceberg's of whole numbers in one commit, Lance's
-without."""
-GARBAGE = """5,000 orphans and two expired archives take 20 requests. By arithmetic 12 of them are 6 pages
-of the listing and 6 deletes, of 1,000 keys each; none of the others can go without a promise that goes
-with it:
+encoding that group by pyarrow: least of twenty turns of each, in memory. What is above 1 is the footer
+and the page index, 20 µs for each column chunk of the file, and that texts of dictionaries are measured
+before they are decoded, since a file may hold more of them than memory does."""
+PLANNING = """Of entries of files that do not exist: Inlay's with statistics of eight columns by its own
+commits, delta-rs's the same in one commit and its checkpoint, pyiceberg's of whole numbers in one
+commit, Lance's without."""
+GARBAGE = """5,000 orphans and two expired archives take 20 requests: 12 are 6 pages of the listing and
+6 deletes, of 1,000 keys each; none of the others can go without a promise that goes with it
+(`tests/maintenance/test_garbage.py`):
 
 {requests}
 
 The goal of 14 would be without history, uploads, the last archive and the look, of which
-[FORMAT.md](../FORMAT.md), section 11, requires the last two. Without history it is 18: one delete and one
-version less. `inlay.open`, and a handle that moves on to what was committed, read the pointer once more.
-`tests/maintenance/test_garbage.py` holds each of them."""
+[FORMAT.md](../FORMAT.md), section 11, requires the last two. `inlay.open`, and a handle that moves on,
+read the pointer once more."""
 GARBAGE_ROWS = (
     ("1", "the pointer", "nobody knows what is needed"),
     (
         "2",
         "a version for each that is retained",
-        "what it alone needs is deleted; or, were those left out that are older than every orphan, what "
-        "was restored since from a backup, under a later date",
+        "what it alone needs is deleted, or what was restored from a backup under a later date",
     ),
     ("1", "uploads that never ended", "they stay for ever, and are paid for"),
     (
@@ -126,42 +117,37 @@ COSTS = {
 with 20 files of 10,000 rows; the operations run in this order, and each update and upsert before the
 deletes adds a marker that readers apply. The starred ones are held to budgets by a test. "Metadata"
 is what goes into the pointer, archives and segments; "other" is data files and markers. Writes are
-measured warm: a cold one adds 1 GET. Dollars are list prices of S3 Standard in us-east-1, October
-2025, for a million such operations: 5.00 for a million PUT, COPY, POST or LIST, 0.40 for a million
-GET and HEAD; deletes are free.""",
+measured warm: a cold one adds 1 GET. [Prices](../COST.md).""",
     ),
     "Erasures": (
         "erasure",
-        """`python benchmarks/erasure.py --write`, up to the receipt. The three files that hold the person
-are of 100 MiB; the others have as many row groups, but fewer rows: their requests are those of full
-files, their bytes are not.""",
+        """`python benchmarks/erasure.py --write`, up to the receipt. Only the three files that hold the
+person are of 100 MiB; the others have as many row groups, so requests are those of full files, bytes
+are not.""",
     ),
     "A day": (
         "day",
-        """`python benchmarks/day.py --peers --write`: 93,750 files of 64 MB land (6 TB); 31,250 requests
-each delete the rows of one of them by a range of its key; each of 50,000 queries opens the table, cold,
-and reads a twentieth of one file by its key. A thousandth of it is simulated. The first two tables
-are for the deployed functions, in batches of the size that queues deliver at this rate (5.4 files;
-deletes one by one): `fixed + n × each` from batches of two sizes. Added, because the day's table is
-larger: a GET for each leaf of 1,024 entries and 29 µs per entry where a turn plans over all files,
-6 GETs for a query's plan, a GET for each version of 7 days in garbage collection. Lambda seconds
-are CPU + round trips × 20 ms, at 1,769 and 3,008 MiB, and S3's copies at an assumed 100 MB/s; cold
-starts, logs and metrics are not included.
+        """`python benchmarks/day.py --peers --write`: 93,750 files of 64 MB land (6 TB); 31,250
+requests each delete the rows of one of them by a range of its key; each of 50,000 queries opens the
+table, cold, and reads a twentieth of one file by its key. A thousandth of it is simulated. The first
+two tables are for the deployed functions, `fixed + n × each` from batches of two sizes. Added, because
+the day's table is larger: a GET for each leaf of 1,024 entries and 29 µs per entry where a turn plans
+over all files, 6 GETs for a query's plan, a GET for each version of 7 days in garbage collection.
+Lambda seconds are CPU + round trips × 20 ms, at 1,769 and 3,008 MiB, and S3's copies at an assumed 100
+MB/s, without cold starts, logs and metrics.
 
 The third table is one commit for each file and each delete, by calls of each library, in one run:
-the day is its operations times their mean in the second half of the run, "growth" that mean divided
-by the first half's. Deletes of whole files are the best case for all three. The catalog that
-pyiceberg needs is not counted, nor is any maintenance of the others.""",
+operations times their mean in its second half; "growth" is that mean divided by the first half's.
+Neither pyiceberg's catalog nor any maintenance of the others is counted.""",
     ),
     "A month, three sizes": (
         "month",
         """`python benchmarks/monthly.py --write` runs the deployed handlers on a store that counts, and
-multiplies by list prices of us-east-1 (October 2025) and the template's schedules. Requests are
-measured, on tables of small files, of which `orders` is published and holds the hundred files of
-the batch. Assumed: 0.1 s of a function to check one table in a round (sixteen at once), 1 s for a
-table's turn, 2 s for a batch, 60 s for an erasure, at 1,769 and 3,008 MiB; 45 metrics; 2 KB of log
-per invocation; each written table published once for each batch. Not included: data that leaves the
-region, engines that read, KMS, VPC endpoints, old versions of objects.""",
+multiplies by [list prices](../COST.md) and the template's schedules. Requests are measured, on tables
+of small files, of which `orders` is published and holds the hundred files of the batch. Assumed: 0.1 s
+of a function to check one table in a round (sixteen at once), 1 s for a table's turn, 2 s for a batch,
+60 s for an erasure, at 1,769 and 3,008 MiB; 45 metrics; 2 KB of log per invocation. Not included: data
+that leaves the region, engines that read, KMS, VPC endpoints, old versions of objects.""",
     ),
 }
 
@@ -322,32 +308,42 @@ def recorded(found: Sequence[Mapping[str, Any]]) -> list[str]:
     return parts
 
 
-def circumstances(steps: Mapping[str, Mapping[str, Any]]) -> str:
-    """What these steps ran on, and their command."""
-    scales = [step["scale"] for step in steps.values()]
-    loads = [step["load"] for step in steps.values()]
-    days = sorted({step["began"][:10] for step in steps.values()})
-    machines = ", ".join(dict.fromkeys(step["machine"] for step in steps.values()))
-    rows = scales[0]
-    names = dict.fromkeys(name.split("/")[0] for name in steps)
+def setting(step: Mapping[str, Any]) -> str:
+    """What a step ran on."""
+    rows = step["scale"]
     return (
         f"TPC-H lineitem, {rows['rows']:,} rows in {rows['files']} files; each request answered after "
-        f"{rows['latency_ms']:g} ms; {machines}, load {min(loads):.1f} to {max(loads):.1f} when steps "
-        f"began, {' to '.join(dict.fromkeys((days[0], days[-1])))}: "
-        f"`python benchmarks/bench.py --peers --write --steps {' '.join(names)}`"
+        f"{rows['latency_ms']:g} ms; {step['machine']}"
     )
+
+
+def circumstances(steps: Mapping[str, Mapping[str, Any]], usual: str) -> str:
+    """How these steps are measured again, and when they were; what they ran on, where that is not usual."""
+    loads = [step["load"] for step in steps.values()]
+    days = sorted({step["began"][:10] for step in steps.values()})
+    names = " ".join(dict.fromkeys(name.split("/")[0] for name in steps))
+    load = " to ".join(dict.fromkeys((f"{min(loads):.1f}", f"{max(loads):.1f}")))
+    parts = [f"`--steps {names}`", f"load {load} when they began"]
+    parts += [each for each in dict.fromkeys(map(setting, steps.values())) if each != usual]
+    return "; ".join([*parts, " to ".join(dict.fromkeys((days[0], days[-1])))]) + "."
 
 
 def measured(results: goals.Stored) -> list[str]:
     """The sections of what `bench.py` measures; those that it has not are left out."""
     figures = goals.Figures(results)
+    settings = [setting(step) for step in results.values()]
+    usual = max(settings, key=settings.count, default="")
 
     def steps(*parts: str) -> dict[str, Mapping[str, Any]]:
         return {n: step for n, step in results.items() if n.split("/")[0] in parts}
 
     def section(title: str, text: str, lines: Callable[[], list[str]], *parts: str) -> list[str]:
         ran = steps(*parts)
-        return [f"## {title}", "", text, "", circumstances(ran), "", *lines(), ""] if ran else []
+        return (
+            [f"## {title}", "", text, "", circumstances(ran, usual), "", *lines(), ""]
+            if ran
+            else []
+        )
 
     def cases(part: str) -> list[Mapping[str, Any]]:
         return list(figures.cases(part))
@@ -355,6 +351,7 @@ def measured(results: goals.Stored) -> list[str]:
     head = ["", "goal", "reached", "Inlay", "beside it"]
     every = ("queries", "shapes", "planning", "writers", "surgery")
     return [
+        *([f"{USUAL} {usual}.", ""] if usual else []),
         *section("Goals", GOALS, lambda: table(head, goals.rows(figures)), *every),
         *([*goals.limits(figures), ""] if steps(*every) else []),
         *section("Queries", QUERIES, lambda: side_by_side(cases("queries")), "queries"),
