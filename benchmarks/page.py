@@ -61,7 +61,9 @@ to its line. What counts imports neither Arrow nor numpy."""
 SMALL = (
     """A scan sends a request for each from 32 threads, and decodes what comes in the caller's."""
 )
-GROUPS = """The property `write.row_group_bytes`, 16 MiB unless a table says otherwise."""
+GROUPS = (
+    """By `write.row_group_bytes`, 16 MiB unless a table says otherwise: requests / MB / wall, s."""
+)
 SURGERY = """CPU of surgery of one of 20 row groups of a file of 256 MiB, to decoding, filtering and
 encoding that group by pyarrow: least of twenty turns of each, in memory. What is above 1 is the footer
 and the page index, 20 µs for each column chunk of the file, and that texts of dictionaries are measured
@@ -244,11 +246,10 @@ def reading(found: Mapping[str, Any]) -> list[str]:
         for name, (cpu, modules, wall) in found["starts"].items()
     ]
     small = [[name, f"{ms:.2f}"] for name, ms in found["small_files"].items()]
-    after = ["answered after, ms"]
-    asked = ["requests", "MB", "wall, s"]
-    joined = [[f"{cell:g}" for cell in row] for row in found["joined"]]
-    near = [[f"{cell:g}" for cell in row] for row in found["near"]]
-    groups = [[str(cell) for cell in row] for row in found["groups"]]
+    whats = list(dict.fromkeys(row[1] for row in found["groups"]))
+    groups: dict[str, list[str]] = {}
+    for mib, _, *figures in found["groups"]:
+        groups.setdefault(str(mib), []).append(" / ".join(map(str, figures)))
     starts_head = ["", "CPU s", "wall s", "modules"]
     return [
         *("### Arrow's decoder alone", "", ARROW, "", *table(["", "CPU s"], arrow), ""),
@@ -256,17 +257,34 @@ def reading(found: Mapping[str, Any]) -> list[str]:
         *("### Files of one row", "", SMALL, "", *table(["", "CPU ms a file"], small), ""),
         *("### How far apart ranges may be", "", READING.format_map(found), ""),
         *("The ten rows with the highest price, by what latency ranges are joined for:", ""),
-        *table([*after, "joined for, ms", "gap, KB", *asked], joined),
+        *by_latency(["joined for, ms", "gap, KB"], found["joined"]),
         "",
         *(
             "A row by its key, of 60,000 rows and 16 columns in a file, by how near is one request:",
             "",
         ),
-        *table([*after, "near, KB", *asked], near),
+        *by_latency(["near, KB"], found["near"]),
         "",
         *("### How large row groups are", "", GROUPS, ""),
-        *table(["row groups of, MiB", "", *asked], groups),
+        *table(["row groups of, MiB", *whats], [[mib, *cells] for mib, cells in groups.items()]),
     ]
+
+
+def by_latency(names: Sequence[str], found: Iterable[Sequence[float]]) -> list[str]:
+    """A row for each choice (`names`) with what it asks for, and its wall after each latency."""
+    walls: dict[tuple[float, ...], dict[float, float]] = {}
+    for latency, *choice, wall in found:
+        walls.setdefault(tuple(choice), {})[latency] = wall
+    latencies = list(dict.fromkeys(latency for by in walls.values() for latency in by))
+    head = [*names, "requests", "MB", *(f"wall after {latency:g} ms, s" for latency in latencies)]
+    return table(
+        head,
+        [
+            [f"{cell:g}" for cell in choice]
+            + [f"{by[latency]:g}" if latency in by else "" for latency in latencies]
+            for choice, by in walls.items()
+        ],
+    )
 
 
 def metadata(found: Mapping[str, Any]) -> list[str]:
