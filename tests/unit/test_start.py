@@ -29,19 +29,27 @@ table = inlay.open(sys.argv[1])
 conditions = ["id > 990 and s = 'x995'", "d < 3.5", "s like 'x99%'", "id in (1, 5, 995)", "s is null"]
 found = [table.scan(where=each).to_arrow().num_rows for each in conditions]
 assert found == [1, 8, 11, 2, 0], found
+assert table.scan(order_by="d desc, s", limit=2).to_arrow()["id"].to_pylist() == [999, 998]
+assert table.scan(where="id > 0").count() == 896
 assert "pandas" not in sys.modules, "pandas was imported"
 """
 
 
-def test_opening_and_filtering_a_table_with_deletes_does_not_import_pandas(tmp_path):
+def test_reading_a_table_with_deletes_does_not_import_pandas(tmp_path):
     pytest.importorskip("pandas")
     rows = range(1000)
     data = pa.table(
-        {"id": list(rows), "s": [f"x{i}" for i in rows], "d": [i / 3 for i in rows]},
+        {
+            "id": list(rows),
+            "s": [f"x{i}" for i in rows],
+            "d": [i / 3 for i in rows],
+            "l": [[i] for i in rows],
+        }
     )
     table = inlay.create(tmp_path / "t", data.schema, primary_key=["id"])
     table.append(data)
     table.delete(keys=pa.table({"id": [5, 7]}))
+    table.delete(keys=pa.table({"id": list(range(100, 300, 2))}))  # in an object of their own
     table.delete(where="s = 'x6'")
     program = [sys.executable, "-c", PROGRAM, str(tmp_path / "t")]
     subprocess.run(program, check=True)

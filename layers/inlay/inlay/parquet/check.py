@@ -219,7 +219,7 @@ def check_keys(objects: Objects, keys: Keys, schema: Schema) -> list[Problem]:
     try:
         body = fetch(objects.source(keys.key, keys.size), ByteRange(0, keys.size))
         with reading(keys.key):
-            table = pq.read_table(pa.BufferReader(body), use_threads=False)
+            table = pq.ParquetFile(pa.BufferReader(body)).read(use_threads=False)
         if table.num_rows != keys.rows:
             detail = f"holds {table.num_rows} keys, its entry says {keys.rows}"
             return [("marker_contradicts", detail)]

@@ -351,16 +351,15 @@ def _conform_fields(
 def _conform_array(
     array: pa.Array, was: Field, field: Field, path: Path, by_value: bool
 ) -> pa.Array:
-    target = arrow_type(field.type, with_ids=True)
     array = decoded(array)
     if pa.types.is_null(array.type):
-        array = _nulls(len(array), target)
+        array = _nulls(len(array), arrow_type(field.type, with_ids=True))
     elif isinstance(field.type, Primitive):
         array = _conform_leaf(array, field, field.type, path, by_value)
         if by_value:
             _check_values(array, field.type, path)
     else:
-        array = as_stored(array)
+        array, target = as_stored(array), arrow_type(field.type, with_ids=True)
         try:
             array = _conform_nested(array, was, field, target, path, by_value)
         except pa.ArrowNotImplementedError:

@@ -27,7 +27,7 @@ def ranks(order: Iterable[pa.ChunkedArray], deletes: Any, rows: int) -> pa.Array
         columns[f"value{place}"] = values
     if deletes is not None:
         columns["delete"] = pc.if_else(deletes, 1, 0)
-    numbers = pa.array(range(rows), pa.int64())
+    numbers = pa.arange(0, rows)
     if not columns:
         return numbers
     columns["arrival"] = numbers

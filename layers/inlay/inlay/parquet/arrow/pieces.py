@@ -140,8 +140,9 @@ def _bytes_of_lists(array: pa.Array) -> _RowBytes:
         inner = _added(bytes_of_rows(_elements(array)), 1)
         if isinstance(inner, int):
             return inner * kind.list_size
-        starts = pc.multiply(pa.arange(0, len(array)), kind.list_size)
-        ends = pc.add(starts, kind.list_size)
+        size = to_scalar(kind.list_size, pa.int64())
+        starts = pc.multiply(pa.arange(0, len(array)), size)
+        ends = pc.add(starts, size)
     else:
         values = array.keys if pa.types.is_map(kind) else array.values
         inner = _added(bytes_of_rows(values), 1)
@@ -149,13 +150,13 @@ def _bytes_of_lists(array: pa.Array) -> _RowBytes:
             inner = _added(inner, bytes_of_rows(array.items))
         lengths = _known(pc.list_value_length(_as_list(array)))
         if isinstance(inner, int):
-            return pc.add(pc.multiply(lengths, inner), _OFFSET_BYTES)
+            return _added(pc.multiply(lengths, to_scalar(inner, pa.int64())), _OFFSET_BYTES)
         starts = array.offsets.cast(pa.int64()).slice(0, len(array))
         if array.null_count:  # those of a NULL view may be anywhere
             starts = pc.if_else(array.is_valid(), starts, to_scalar(0, pa.int64()))
         ends = pc.add(starts, lengths)
     sums = _ends(inner, len(inner))
-    return pc.add(pc.subtract(sums.take(ends), sums.take(starts)), _OFFSET_BYTES)
+    return _added(pc.subtract(sums.take(ends), sums.take(starts)), _OFFSET_BYTES)
 
 
 def _elements(array: pa.Array) -> pa.Array:
@@ -203,7 +204,8 @@ def _known(lengths: pa.Array) -> pa.Int64Array:
 def _added(left: _RowBytes, right: _RowBytes) -> _RowBytes:
     if isinstance(left, int) and isinstance(right, int):
         return left + right
-    return pc.add(left, right)
+    # pyarrow's own conversion of a number imports pandas (`to_array`).
+    return pc.add(*(to_scalar(n, pa.int64()) if isinstance(n, int) else n for n in (left, right)))
 
 
 def _ends(sizes: _RowBytes, rows: int) -> pa.Int64Array:

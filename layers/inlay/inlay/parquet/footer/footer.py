@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyarrow.parquet.core import ParquetReader
+from pyarrow._parquet import ParquetReader
 
 from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.parquet.footer.fields import (
@@ -49,6 +48,9 @@ from inlay.parquet.footer.thrift import (
     unpack,
     without_gc,
 )
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 MAGIC = b"PAR1"
 MAGIC_ENCRYPTED = b"PARE"

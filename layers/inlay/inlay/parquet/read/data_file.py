@@ -18,10 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from inlay.errors import NeedsMemory, UnreadableFile, UnsupportedFile
 from inlay.format.entry import ColumnStats, DataFile
@@ -69,6 +68,9 @@ from inlay.parquet.read.statistics import (
 )
 from inlay.plan.scan import FileTask
 from inlay.storage.base import ByteRange
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 # A value's bytes in Arrow; for texts without their characters. Types that are shorter in the file are as
 # wide.
@@ -199,7 +201,7 @@ class OpenFile:
     only: FileDeletes | None = None
     page_bounds: dict[tuple[int, int], ColumnPages] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def body(self) -> bytes | None:
         """The whole file, where it came with its footer."""
         return self.tail if len(self.tail) == self.task.file.size else None
@@ -244,8 +246,10 @@ def open_file(
     more = marker_jobs(objects, task.only, projection.schema, task.file.rows)
     footers = partial(_load_footer, objects, task, projection, whole_bytes)
     (source, footer), *loaded = yield [footers, *loads, *more]
-    deletes = combine_markers(task.markers, loaded[: len(loads)], projection.schema, objects.cache)
-    only = None
+    deletes, only = NO_DELETES, None
+    if task.markers:
+        of_rows = loaded[: len(loads)]
+        deletes = combine_markers(task.markers, of_rows, projection.schema, objects.cache)
     if task.only:
         only = combine_markers(task.only, loaded[len(loads) :], projection.schema, objects.cache)
     with reading(task.file.key):

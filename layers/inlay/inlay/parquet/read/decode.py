@@ -11,12 +11,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pyarrow.parquet.core import ParquetReader
+from pyarrow._parquet import ParquetReader
 
 from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.format.entry import ColumnStats
@@ -55,6 +54,9 @@ from inlay.parquet.read.single_pages import (
 from inlay.parquet.read.statistics import Leaf, group_stats, leaves_of
 from inlay.plan.scan import FileTask
 from inlay.storage.base import ByteRange
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 # Rows of a batch: of 64k to 131k, Spark takes least time for the same rows.
 BATCH_ROWS = 131_072
@@ -112,21 +114,21 @@ def reading_of(
 
 def _read_groups(reader: _GroupReader, groups: Sequence[Group]) -> Steps[tuple[FileTask, Rows]]:
     file = reader.file
+    if file.body is not None and len(file.body) <= SMALL_OBJECT_BYTES:
+        # All is there, and it takes less to decode than to hand to another thread and back.
+        yield GROW
+        return file.task, partial(reader.read_whole, groups)
     if reader.projection.limit is not None or any(group.is_picked for group in groups):
         blocks = reader.bloom_ranges(groups)
         if blocks:
             reader.held.add((yield reader.held.jobs(blocks)))
             groups = reader.without_absent(groups)
-    # Each turn costs a switch of threads: small files, which are all there, take one.
     jobs = reader.held.jobs(reader.first_ranges(groups))
     if jobs:
         reader.held.add((yield jobs))
     # Where groups are judged first, the rest is decoded by itself, unless it is there: then it is little.
     if file.body is not None or not any(group.fields for group in groups):
         yield GROW
-    if file.body is not None and len(file.body) <= SMALL_OBJECT_BYTES:
-        # It takes less to decode than to hand to another thread and back.
-        return file.task, partial(reader.read_whole, groups)
     [(survivors, rest, batches)] = yield [partial(reader.read, groups)]
     if rest:
         reader.held.add((yield reader.held.jobs(rest)))
@@ -163,8 +165,7 @@ class _GroupReader:
     def __init__(self, file: OpenFile, projection: Projection, connections: int) -> None:
         self.file = file
         self.projection = projection.of(file.task)
-        self.held = RangeFile(file.source, file.task.file.size, connections)
-        self.held.add([(file.task.file.size - len(file.tail), file.tail)])
+        self._connections = connections
         self._readers: dict[bool, Any] = {}
         # Row group → the rows that may be wanted, where these are not all of them.
         self._among: dict[int, pa.BooleanArray] = {}
@@ -174,6 +175,14 @@ class _GroupReader:
         self._pages: dict[tuple[int, int], Sequence[Page]] = {}
         # Row group → (field id, value) → the block of its Bloom filter.
         self._blocks: dict[int, dict[tuple[int, Value], Block]] = {}
+
+    @cached_property
+    def held(self) -> RangeFile:
+        """What of the file is here: its end, and what was fetched."""
+        file = self.file
+        held = RangeFile(file.source, file.task.file.size, self._connections)
+        held.add([(file.task.file.size - len(file.tail), file.tail)])
+        return held
 
     # -- what need not be looked at -----------------------------------------------------------
 
@@ -421,7 +430,7 @@ class _GroupReader:
             if survivor.rows:
                 survivors.append(survivor)
         rest = self.rest_ranges(survivors)
-        if self.held.missing(rest):
+        if rest and self.held.missing(rest):
             return survivors, rest, []
         return survivors, [], self.assemble(survivors)
 

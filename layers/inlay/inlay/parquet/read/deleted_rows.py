@@ -22,7 +22,6 @@ from typing import assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from inlay.errors import CorruptTable, UnreadableFile
@@ -549,9 +548,12 @@ def load_keys(objects: Objects, keys: Keys, schema: Schema) -> KeySet:
     types = [_arrow_type_of(schema, field_id) for field_id in keys.field_ids]
 
     def load() -> tuple[KeySet, int]:
+        import pyarrow.parquet as pq  # most tables have no keys to read
+
         body = fetch_marker(objects, objects.source(keys.key, keys.size), ByteRange(0, keys.size))
         try:
-            table = pq.read_table(pa.BufferReader(body), use_threads=False)
+            # Not by `read_table`, which imports pyarrow's datasets.
+            table = pq.ParquetFile(pa.BufferReader(body)).read(use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise UnreadableFile(
                 f"a file of keys is broken: {words_of(error)}", key=keys.key

@@ -12,11 +12,10 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.parquet.arrow.types import is_list
@@ -48,6 +47,9 @@ from inlay.parquet.footer.footer import (
 from inlay.parquet.footer.pages import claimed_values, page_header
 from inlay.parquet.footer.thrift import BINARY, I32, Items, Struct, encode_struct
 from inlay.parquet.read.data_file import check_memory, memory_limit, width_of
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 
 def read_chunk(footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: bytes) -> pa.Array:
@@ -193,6 +195,8 @@ def _innermost(array: pa.Array) -> pa.Array:
 def _open(
     body: bytes, footer: Footer, chain: Sequence[Struct], meta: Mapping[int, object], rows: int
 ) -> pq.ParquetFile:
+    import pyarrow.parquet as pq  # few chunks are read by themselves
+
     path = [element[Element.NAME] for element in chain]
     meta = {**meta, Meta.PATH: Items(BINARY, path)}
     elements = [{**footer.schema[0], Element.CHILDREN: 1}, *chain]

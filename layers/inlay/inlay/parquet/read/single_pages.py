@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyarrow.parquet.core import ParquetReader
+from pyarrow._parquet import ParquetReader
 
 from inlay.errors import UnreadableFile
 from inlay.parquet.footer.fields import (

@@ -15,10 +15,9 @@ from base64 import b64decode
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from inlay.format.entry import ColumnStats, DataFile
 from inlay.format.schema import Field, Primitive, Schema, Struct, Value
@@ -35,6 +34,9 @@ from inlay.format.values import (
 from inlay.parquet.arrow.types import leaf_count
 from inlay.parquet.footer.writers import Stored, Writer, is_doubted
 from inlay.plan.pruning.prune import Absent, absent_column, combined_stats, shortened
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 # Bounds of strings and binaries keep this many code points or bytes: an entry must stay small.
 BOUND_LENGTH = 16
