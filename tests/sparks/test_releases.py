@@ -25,9 +25,9 @@ def documented() -> dict[str, dict[str, str]]:
     for line in lines[start + 2 :]:
         if not line.startswith("| "):
             break
-        verbs, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        verb, *cells = (cell.strip() for cell in line.strip("|").split("|"))
         for release, cell in zip(RELEASES, cells, strict=True):
-            said[release] |= dict.fromkeys(verbs.replace("`", "").split("; "), cell)
+            said[release][verb.replace("`", "")] = cell
     return said
 
 
@@ -55,8 +55,9 @@ def test_a_release_does_what_the_page_says(release: str) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
     told = json.loads(done.stdout.splitlines()[-1])
     page = documented()[release]
-    assert told.keys() == page.keys()
-    assert {verb: said for verb, said in page.items() if said != told[verb]} == {}
+    others = page.pop("all others")
+    assert page.keys() <= told.keys()
+    assert {verb: page.get(verb, others) for verb in told} == told
 
 
 def test_the_page_says_it_of_every_release_and_verb() -> None:
