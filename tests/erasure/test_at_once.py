@@ -250,10 +250,10 @@ def test_many_end_once_whatever_becomes_of_a_request(first: int) -> None:
 
 
 def test_what_an_erasure_asks_of_the_store_beside_data_and_receipts() -> None:
-    """Each request with its reason: docs/ERASURE.md, What it asks of the store. A step that ends with a
-    commit goes on with the table after it; what nothing was deleted from is listed once, the lists of the
-    receipt with it; the look at the pointer that comes before a deletion is one; and collection takes the
-    listing that the end was made on.
+    """Each request with its reason: docs/benchmarks/index.md, "What an erasure asks of the store". A step
+    that ends with a commit goes on with the table after it; what nothing was deleted from is listed once,
+    the lists of the receipt with it; the look at the pointer that comes before a deletion is one; and
+    collection takes the listing that the end was made on.
     """
     people = new_people(row_group_rows=None)
     for n in range(4):
