@@ -14,8 +14,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 
 import inlay
-from inlay.errors import TableNotFound
+from inlay.errors import InvalidRequest, TableNotFound
 from inlay.spark import InlayTable, append, read, view
+from inlay.spark.merge import merge
 
 from .conftest import load
 
@@ -289,12 +290,53 @@ def test_an_error_that_says_what_to_do_has_no_traceback(spark: Any, new_table: N
         spark.read.format("inlay").load(table.uri)
 
 
-# Statements on a view by Spark's own `sql`, which refuses them before it asks Inlay, and its words for it.
-BY_SPARK: list[tuple[str, str]] = [
-    ("DELETE FROM habit WHERE id = 1", "INTERNAL_ERROR] Unexpected table relation"),
-    ("UPDATE habit SET id = 1", "UNSUPPORTED_FEATURE.TABLE_OPERATION"),
-    ("MERGE INTO habit USING habit s ON false WHEN MATCHED THEN DELETE", "UNSUPPORTED_FEATURE"),
-    ("TRUNCATE TABLE habit", "EXPECT_TABLE_NOT_VIEW"),
+def sql_of(statement: str) -> Callable[[Any, str], Any]:
+    return lambda spark, uri: spark.sql(statement)
+
+
+def writing_by(method: str, *arguments: object) -> Callable[[Any, str], Any]:
+    def run(spark: Any, uri: str) -> None:
+        writer = spark.table("habit").write.format("inlay").mode("append")
+        for name, given in zip(method.split("."), arguments, strict=True):
+            writer = getattr(writer, name)(*given)  # type: ignore[misc]
+        writer.save(uri)
+
+    return run
+
+
+def streaming_to(spark: Any, uri: str) -> None:
+    rows = spark.readStream.format("rate").load()
+    rows.writeStream.format("inlay").option("checkpointLocation", uri + " c").toTable("habit")
+
+
+# What Spark refuses before it asks Inlay, on a view, and its words for it.
+BY_SPARK: list[tuple[str, Callable[[Any, str], Any]]] = [
+    ("INTERNAL_ERROR] Unexpected table relation", sql_of("DELETE FROM habit WHERE id = 1")),
+    ("UNSUPPORTED_FEATURE.TABLE_OPERATION", sql_of("UPDATE habit SET id = 1")),
+    ("UNSUPPORTED_FEATURE.TABLE_OPERATION",
+        sql_of("MERGE INTO habit USING habit s ON false WHEN MATCHED THEN DELETE")),
+    ("UNSUPPORTED_FEATURE.TABLE_OPERATION", lambda spark, uri: spark.table("habit")
+        .mergeInto("habit", f.expr("habit.id = 1")).whenMatched().delete().merge()),
+    ("UNSUPPORTED_FEATURE.TIME_TRAVEL", sql_of("SELECT * FROM habit VERSION AS OF 1")),
+    ("EXPECT_TABLE_NOT_VIEW", sql_of("TRUNCATE TABLE habit")),
+    ("EXPECT_TABLE_NOT_VIEW", sql_of("INSERT INTO habit SELECT * FROM habit")),
+    ("PARSE_SYNTAX_ERROR", sql_of("OPTIMIZE habit")),
+    ("UNRESOLVED_COLUMN", lambda spark, uri: spark.table("habit").select("_metadata")),
+    ("UNRESOLVED_COLUMN", sql_of("SELECT _file, _pos FROM habit")),
+    ("VIEW_WRITE_NOT_ALLOWED", lambda spark, uri: spark.table("habit").writeTo("habit").append()),
+    ("TABLE_OR_VIEW_NOT_FOUND", lambda spark, uri: spark.table("habit").write.insertInto("habit")),
+    ("is not a temp view of streaming logical plan", lambda spark, uri: spark.readStream.table("habit")),
+    ("doesn't support streaming write", streaming_to),
+    ("partitioning or clustering columns do not match", writing_by("partitionBy", ["g"])),
+    ("partitioning or clustering columns do not match", writing_by("clusterBy", ["g"])),
+    ("does not support bucketBy", writing_by("bucketBy", [4, "id"])),
+    ("does not support bucketBy", writing_by("bucketBy.sortBy", [4, "id"], ["id"])),
+    ("SORT_BY_WITHOUT_BUCKETING", writing_by("sortBy", ["id"])),
+    ("UNSUPPORTED_DATA_SOURCE_SAVE_MODE", writing()),
+    ("UNSUPPORTED_DATA_SOURCE_SAVE_MODE", writing("ignore")),
+    ("DATA_SOURCE_NOT_FOUND", lambda spark, uri: spark.read.format("delta").load(uri)),
+    ("DATA_SOURCE_NOT_FOUND", lambda spark, uri: spark.table("habit").write.format("iceberg").save(uri)),
+    ("UNABLE_TO_INFER_SCHEMA", lambda spark, uri: spark.read.load(uri)),
 ]  # fmt: skip
 
 
@@ -302,8 +344,39 @@ def test_what_spark_refuses_by_itself_is_on_the_page(spark: Any, new_table: NewT
     table = new_table(rows(0, 5))
     view(spark, "habit", table.uri)
     page = (Path(__file__).parents[2] / "docs" / "SPARK.md").read_text()
-    for statement, words in BY_SPARK:
+    for words, typed in BY_SPARK:
         with pytest.raises(Exception) as refused:
-            spark.sql(statement)
+            typed(spark, table.uri)
         assert words in str(refused.value) and words in page
-    assert table.refresh().count() == 5
+    assert table.refresh().version == 2
+
+
+@pytest.mark.parametrize("given", [pa.table({"id": [1]}), [{"id": 1}], "habit", None], ids=type)
+def test_rows_that_are_no_dataframe_are_refused(
+    spark: Any, new_table: NewTable, given: Any
+) -> None:
+    table = new_table(rows(0, 5), primary_key="id")
+    for verb in (
+        lambda: append(given, table.uri),
+        lambda: merge(given, table.uri, order="g"),
+        lambda: InlayTable(spark, table.uri).merge(given, "true"),
+    ):
+        with pytest.raises(InvalidRequest, match=r"spark\.createDataFrame"):
+            verb()
+    with pytest.raises(InvalidRequest, match="writeStream"):
+        append(spark.readStream.format("rate").load(), table.uri)
+    assert table.refresh().version == 2
+
+
+def test_a_view_has_a_name_that_sql_has(spark: Any, new_table: NewTable) -> None:
+    table = new_table(rows(0, 5))
+    for name in ("other.habit", "global_temp.habit", ""):
+        with pytest.raises(InvalidRequest, match=r"view\(spark, '(habit|name)'"):
+            view(spark, name, table.uri)
+    for name, typed in (
+        ("`a.habit`", "`a.habit`"),
+        ("two words", "`two words`"),
+        ("a`b", "`a``b`"),
+    ):
+        view(spark, name, table.uri)
+        assert spark.sql(f"SELECT count(*) FROM {typed}").first()[0] == 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -111,6 +112,28 @@ REFUSED: list[tuple[str, str]] = [
     ("CREATE TABLE kept (id BIGINT) USING inlay CLUSTER BY (id) LOCATION '{uri} x'", "sortBy"),
     ("CREATE TABLE kept DEEP CLONE sales", "branch"),
     ("CREATE TABLE kept LIKE sales", "AS SELECT"),
+    ("SELECT _file, _pos FROM sales", "files"),
+    ("SELECT s._metadata.file_path FROM sales s", "files"),
+    ("DELETE FROM sales WHERE _partition = 1", "files"),
+    ("UPDATE sales SET name = __inlay_file", "files"),
+    ("DELETE FROM sales WHERE __inlay_position = 0", "files"),
+    ("SELECT id, _change_type FROM sales", "changeFeed"),
+    ("SELECT _row_id FROM sales", "the key"),
+    ("CREATE STREAMING TABLE kept AS SELECT * FROM STREAM sales", "spark-pipelines"),
+    ("CREATE OR REFRESH STREAMING TABLE kept AS SELECT * FROM STREAM(sales)", "spark-pipelines"),
+    ("CREATE MATERIALIZED VIEW kept AS SELECT * FROM sales", "TEMPORARY VIEW"),
+    ("CREATE OR REPLACE MATERIALIZED VIEW kept AS SELECT * FROM sales", "TEMPORARY VIEW"),
+    ("CREATE FLOW f AS INSERT INTO sales BY NAME SELECT * FROM STREAM sales", "spark-pipelines"),
+    ("APPLY CHANGES INTO sales FROM STREAM(sales) KEYS (id) SEQUENCE BY day", "MergeSink"),
+    ("CREATE TABLE kept USING delta AS SELECT * FROM sales", "USING inlay LOCATION"),
+    ("CREATE TABLE kept USING iceberg LOCATION '{uri} x' AS SELECT * FROM sales", "USING inlay LOCATION"),
+    ("CREATE TABLE kept (id BIGINT) USING parquet LOCATION '{uri}'", "format"),
+    ("CREATE TEMPORARY VIEW kept USING parquet OPTIONS (path '{uri}')", "format"),
+    ("SELECT * FROM delta.`{uri}`", "inlay.`"),
+    ("SELECT * FROM parquet.`{uri}`", "inlay.`"),
+    ("INSERT INTO delta.`{uri}` SELECT * FROM sales", "inlay.`"),
+    ("INSERT OVERWRITE DIRECTORY '{uri}' USING parquet SELECT * FROM sales", "inlay.`"),
+    ("INSERT OVERWRITE DIRECTORY '{uri} x' USING inlay SELECT * FROM sales", "CREATE TABLE inlay"),
     ("EXPLAIN MERGE INTO sales t USING updates u ON t.id = u.id WHEN MATCHED THEN DELETE", "explain"),
 ]  # fmt: skip
 # Methods of `DeltaTable`, and words of the way; "" where it works.
@@ -176,6 +199,26 @@ def test_what_is_refused_names_the_way_and_changes_nothing(spark: Any, new_table
         if not way:
             typed(spark, table)
     assert table.refresh().scan(where="name = 'q'").to_arrow().num_rows == 1
+
+
+def test_a_stream_of_a_view_has_the_rows_that_are_added(
+    spark: Any, new_table: NewTable, tmp_path: Path
+) -> None:
+    table = sales(spark, new_table)
+    rows = sql(spark, "SELECT id FROM STREAM sales WHERE amount > 2")
+    seen: list[int] = []
+    query = rows.writeStream.foreachBatch(
+        lambda batch, _: seen.extend(r.id for r in batch.collect())
+    )
+    query = query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    for added in ([3, 4, 5], [9]):
+        query.start().awaitTermination()
+        assert sorted(seen) == added
+        seen.clear()
+        sql(spark, "INSERT INTO sales (id, amount) VALUES (9, 3.0), (10, 1.0)")
+    view(spark, "sales_2", table.uri, version=2)
+    with pytest.raises(InlayError, match="earlier version"):
+        sql(spark, "SELECT * FROM STREAM sales_2")
 
 
 def test_rows_that_replace_where_does_not_select_are_refused(

@@ -216,12 +216,11 @@ class Play:
                 for name in ("w", "x"):
                     if name not in self.model.columns:
                         default = f"default {name}" if name == "x" else None
-                        table.alter(add={name: pa.string()})
-                        if default is not None:
-                            table.refresh().alter(defaults={name: default})
+                        defaults = {} if default is None else {name: default}
+                        table.alter(add={name: pa.string()}, defaults=defaults)
                         self.model.columns[name] = default
                         for row in self.model.rows.values():
-                            row[name] = None
+                            row[name] = default
                         break
             case "widen":
                 place = self.schema.get_field_index("seq")

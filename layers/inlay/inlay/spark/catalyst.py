@@ -7,6 +7,7 @@ its class and fields, which a release may move or add to.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from inlay.spark.context import CalledBack, context_of, java_class, to_seq
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+# A column that a change adds to rows, among columns as Spark prints them: the table has none of this name.
+_OWN = re.compile(r"[{ ](__inlay_\w+)#")
 Arguments = Mapping[str, Any] | Sequence[Any] | None
 
 
@@ -172,9 +175,13 @@ def resolved(frame: DataFrame, columns: Sequence[Column]) -> list[Any]:
         # A window is computed below, and only named here.
         aliases = [named for named in items(plan.projectList()) if kind_of(named) == "Alias"]
         expressions = [alias.child() for alias in aliases]
-        if len(expressions) == len(columns) and all(
-            e.references().subsetOf(output) for e in expressions
-        ):
+        referred = [expression.references() for expression in expressions]
+        if own := _OWN.search(" ".join(columns.toString() for columns in referred)):
+            raise InvalidRequest(
+                f"{own[1]} is no column of the table's, but of changes on their way",
+                next_step="SELECT * FROM name.files shows a table's files",
+            )
+        if len(expressions) == len(columns) and all(r.subsetOf(output) for r in referred):
             return expressions
     raise InvalidRequest(
         "a condition or value is made of more than one row (an aggregate, a window, a generator)",

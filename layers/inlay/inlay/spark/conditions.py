@@ -155,6 +155,24 @@ def frame_of(spark: Any, plan: Any) -> DataFrame:
     return DataFrame(datasets.ofRows(spark._jsparkSession, plan), spark)
 
 
+def check_frame(given: object, verb: str) -> None:
+    """Raises `InvalidRequest` for what is no DataFrame of Spark's, and for one of a stream."""
+    from pyspark.sql import DataFrame
+
+    if not isinstance(given, DataFrame):
+        kind = type(given)
+        raise InvalidRequest(
+            f"{verb} takes a DataFrame of Spark's, and this is a {kind.__module__}.{kind.__qualname__}",
+            next_step="spark.createDataFrame(rows) makes one; inlay.open(uri) has append and upsert for "
+            "Arrow's tables",
+        )
+    if given.isStreaming:
+        raise InvalidRequest(
+            f"{verb} takes a DataFrame of rows that are there, and this one is a stream",
+            next_step='writeStream.format("inlay"), or foreachBatch, as docs/SPARK.md shows',
+        )
+
+
 def check_names(*sides: Iterable[str]) -> None:
     """Raises `InvalidRequest` for a column named as those that a merge adds to rows on their way."""
     for name in chain(*sides):

@@ -15,6 +15,7 @@ import inlay
 from inlay.errors import InvalidRequest
 from inlay.spark.catalyst import Catalyst, entries, fields_of, items, kind_of, value_of
 from inlay.spark.dml import DmlResult
+from inlay.spark.names import check_place
 from inlay.spark.native_append import append
 from inlay.spark.table_function import FUNCTION, view
 from inlay.spark.types import arrow_for_new, nullable
@@ -56,6 +57,8 @@ def create_table(
     by_location = len(parts) == 2 and parts[0].lower() == FUNCTION
     provider = value_of(spec.provider())
     if not by_location and (provider is None or provider.lower() != FUNCTION):
+        if (place := value_of(spec.location())) is not None:
+            check_place(place, "LOCATION" if provider is None else f"USING {provider}")
         return None
     options = _options(spec)
     primary_key = _primary_key(spec) or _names(options, "primaryKey")

@@ -52,6 +52,7 @@ from inlay.spark.conditions import (
     PREDICATES,
     TRUE,
     attributes,
+    check_frame,
     check_names,
     column_as,
     column_named,
@@ -254,6 +255,7 @@ class InlayTable(NamesTheWay):
     def merge(self, source: DataFrame, condition: Any) -> Merge:
         """Merges the rows of `source`: those that match a row of the table by `condition`, and the
         others."""
+        check_frame(source, "InlayTable.merge")
         return Merge(partial(self._run, source, condition))
 
     def _run(

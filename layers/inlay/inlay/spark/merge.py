@@ -53,7 +53,7 @@ from inlay.spark.change_records import (
     unpacked,
     which,
 )
-from inlay.spark.conditions import check_names, in_sql, quoted
+from inlay.spark.conditions import check_frame, check_names, in_sql, quoted
 from inlay.spark.connect import bound, check_writable, connect
 from inlay.spark.context import activate
 from inlay.spark.types import (
@@ -119,6 +119,7 @@ def merge(
     wrote recently are then deleted by position. `hold` takes the commit for a transaction
     (`inlay.spark.transaction`).
     """
+    check_frame(changes, "merge")
     known = None if op is None else operations_in(op, operations, deletes)
     by = [order] if isinstance(order, str) else list(order)
     ctx = replace(bound(uri, None if recent is None else recent.table_id), hold=hold)

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inlay.errors import InvalidRequest
+from inlay import exists
+from inlay.errors import InlayError, InvalidRequest
 from inlay.spark.catalyst import Catalyst, entries, items, kind_of, value_of
 from inlay.spark.conditions import quoted
 from inlay.spark.connect import at_ref
@@ -69,6 +71,8 @@ def find_named(spark: Any, catalyst: Catalyst, parts: Sequence[str]) -> Named | 
     if len(parts) > 1 and (of := _OF_REFS.fullmatch(parts[-1])) is not None:
         named = find_named(spark, catalyst, parts[:-1])
         return named and (None if is_there(spark, parts) else replace(named, ref=of[1]))
+    if len(parts) == 2:
+        check_place(parts[1], ".".join(map(quoted, parts)))
     if len(parts) != 1:
         return None
     found = value_of(catalyst.session.sessionState().catalog().getRawTempView(parts[0]))
@@ -76,6 +80,19 @@ def find_named(spark: Any, catalyst: Catalyst, parts: Sequence[str]) -> Named | 
         return None
     text = value_of(found.tableMeta().viewText())
     return _of_text(catalyst, parts[0], found, text) if text else _of_source(parts[0], found)
+
+
+def check_place(place: str, typed: str) -> None:
+    """Raises `InvalidRequest` where a table is at a place that Spark would take for a folder of files: it
+    would read deleted rows, and an overwrite would delete the table."""
+    is_table = False
+    with suppress(InlayError):  # it is no place that this library reaches
+        is_table = "/" in place and exists(place)
+    if is_table:
+        raise InvalidRequest(
+            f"{typed[:200]}: there is an Inlay table, and no folder of files",
+            next_step=f"{FUNCTION}.`{place[:200]}` in SQL, or format({FUNCTION!r})",
+        )
 
 
 def is_there(spark: Any, parts: Sequence[str]) -> bool:

@@ -26,7 +26,14 @@ from inlay import WriteResult
 from inlay.engine import POINTER, PartedWrite, Primitive, Schema, Snapshot
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.spark.catalyst import items, kind_of
-from inlay.spark.conditions import attribute, column_of, default_of, expression_of, plan_of
+from inlay.spark.conditions import (
+    attribute,
+    check_frame,
+    column_of,
+    default_of,
+    expression_of,
+    plan_of,
+)
 from inlay.spark.connect import at_ref, bound
 from inlay.spark.context import activate, java_class, to_seq
 from inlay.spark.native import V1_SOURCES, Native, hadoop_place, hadoop_root, may_be_native
@@ -90,6 +97,7 @@ def append(
     nothing committed, for a NULL in a column that the table requires. `hold` takes the commit for a
     transaction (`inlay.spark.transaction`).
     """
+    check_frame(frame, "append")
     by_spark = may_be_native(native)
     uri = at_ref(uri, ref)
     identity = request_id or f"{OWN_REQUEST}{uuid.uuid4()}"

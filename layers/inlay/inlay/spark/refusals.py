@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest
-from inlay.spark.catalyst import Catalyst, fields_of, items, kind_of, value_of
-from inlay.spark.names import find_named
+from inlay.spark.catalyst import Catalyst, entries, fields_of, items, kind_of, value_of
+from inlay.spark.names import check_place, find_named
 from inlay.spark.table_function import FUNCTION
 
 # Commands by the name of Spark's plan: what each is called, and Inlay's way.
@@ -52,6 +52,30 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "CommentOnTable": ("COMMENT ON TABLE", "inlay.open(uri).set_properties({'comment': '…'})"),
     "CreateIndex": ("CREATE INDEX", "the property write.bloom_filters, or a sorted table"),
 }
+# Commands of declarative pipelines, which Spark takes from a pipeline's files alone.
+_OF_PIPELINES = (
+    "a pipeline's file, which spark-pipelines runs (pipelines/declarative); here writeStream, MergeSink, or "
+    "CREATE TEMPORARY VIEW, which is the newest at each query"
+)
+_PIPELINES: Mapping[str, str] = {
+    "CreateStreamingTable": "CREATE STREAMING TABLE",
+    "CreateStreamingTableAsSelect": "CREATE STREAMING TABLE",
+    "CreateMaterializedViewAsSelect": "CREATE MATERIALIZED VIEW",
+    "CreateFlowCommand": "CREATE FLOW",
+}
+# Formats of other products, of which a session may know none.
+_FORMATS = ("delta", "iceberg", "hudi")
+_NOT_FOUND = re.compile(rf"\[DATA_SOURCE_NOT_FOUND\][^:]*: ({'|'.join(_FORMATS)})\.", re.IGNORECASE)
+# Columns that a query of other products' tables may name without their being columns of them.
+_PLACES = "SELECT * FROM name.files, or name.partitions: a row's place is no column"
+_CHANGES = ".option('changeFeed', 'true').option('startVersion', n) of spark.read.format('inlay')"
+_KEYS = "the key: rows have no numbers of their own"
+HIDDEN: Mapping[str, str] = {
+    **dict.fromkeys(("_file", "_pos", "_metadata", "_partition", "_spec_id", "_deleted"), _PLACES),
+    **dict.fromkeys(("__inlay_file", "__inlay_position"), _PLACES),
+    **dict.fromkeys(("_change_type", "_commit_version", "_commit_timestamp"), _CHANGES),
+    **dict.fromkeys(("_row_id", "_last_updated_sequence_number"), _KEYS),
+}
 # Words that Spark's grammar does not know, first in a statement of Delta's or Iceberg's.
 WORDS: Mapping[str, str] = {
     "OPTIMIZE": "inlay.open(uri).maintain.compact(), or the jobs pipelines.compact and pipelines.cluster",
@@ -64,6 +88,9 @@ WORDS: Mapping[str, str] = {
     "GENERATE": "inlay.open(uri).publish()",
     "FSCK": "inlay.open(uri).maintain.verify()",
     "UNDROP": "inlay.open(uri).refs.restore(version) for rows; inlay.drop(uri) is final",
+    **dict.fromkeys(
+        ("APPLY", "AUTO"), "MergeSink(uri, order=…), or inlay.open(uri).apply_changes(…)"
+    ),
     **dict.fromkeys(("COMMIT", "ROLLBACK", "START"), "with inlay.spark.transaction() as tx: …"),
     **dict.fromkeys(("GRANT", "REVOKE"), "the bucket's rules: tables have no users"),
 }
@@ -75,6 +102,7 @@ _CLAUSES = (
 )
 _ONE_VERSION = "nothing: the format has one version for all of a table"
 OF_TABLES: Mapping[str, str] = {
+    "append": "inlay.spark.append(df, uri)",
     "updateExpr": "update({'name': \"'a'\"}, \"id = 7\"), of SQL or Columns",
     "history": "sql(spark, 'DESCRIBE HISTORY …') or inlay.open(uri).inspect.history()",
     "detail": "inlay.open(uri) has schema, partitioning, properties and inspect.files()",
@@ -192,6 +220,10 @@ _PHRASES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             r"|CLUSTER\s+BY|ADD\s+CONSTRAINT|(?:SET|DROP)\s+IDENTIFIER\s+FIELDS)\b",
             _REFS,
         ),
+        (
+            r"(CREATE|REFRESH|DROP|ALTER)\b.*?\b((?:STREAMING|LIVE)\s+TABLE|MATERIALIZED\s+VIEW)\b",
+            _OF_PIPELINES,
+        ),
         (r"(\w+)\b[^;]*(;)\s*\w", "each statement by itself"),
     )
 )
@@ -219,6 +251,34 @@ def refuse_text(text: str) -> None:
             raise InvalidRequest(
                 f"{name} is no statement of Spark's SQL", next_step=f"For an Inlay table: {instead}"
             )
+
+
+def refuse_error(error: Exception) -> None:
+    """Raises `InvalidRequest` for what Spark says of a name that other products know."""
+    from pyspark.errors import AnalysisException
+
+    if (unknown := _NOT_FOUND.search(str(error))) is not None:
+        raise InvalidRequest(
+            f"this session has no format {unknown[1]}",
+            next_step=f"Inlay's way: USING {FUNCTION} LOCATION 's3://…', {FUNCTION}.`s3://…`",
+        ) from None
+    if not isinstance(error, AnalysisException):
+        return
+    if str(error.getCondition()).startswith("UNRESOLVED_COLUMN"):
+        name = str(error.getMessageParameters().get("objectName"))
+        for part in re.findall(r"`([^`]+)`", name):
+            if (instead := HIDDEN.get(part.lower())) is not None:
+                raise InvalidRequest(
+                    f"{part} is no column of an Inlay table", next_step=f"Inlay's way: {instead}"
+                ) from None
+
+
+def refuse_pipeline(kind: str) -> None:
+    """Raises `InvalidRequest` for a command of declarative pipelines."""
+    if (name := _PIPELINES.get(kind)) is not None:
+        raise InvalidRequest(
+            f"{name} runs in no session", next_step=f"Inlay's way: {_OF_PIPELINES}"
+        )
 
 
 def refuse_command(spark: Any, catalyst: Catalyst, plan: Any) -> None:
@@ -260,12 +320,31 @@ def refuse_command(spark: Any, catalyst: Catalyst, plan: Any) -> None:
                 next_step=f"CREATE TABLE … USING {FUNCTION} LOCATION '…' AS SELECT * FROM … WHERE false",
             )
         return
+    if kind in ("InsertIntoDir", "CreateTempViewUsing"):
+        _check_folder(kind, fields_of(plan))
     if kind not in COMMANDS:
         return
     for child in items(plan.children()):
         if _is_named(spark, catalyst, child):
             name, instead = COMMANDS[kind]
             raise InvalidRequest(f"{name} is not served in SQL", next_step=instead)
+
+
+def _check_folder(kind: str, fields: Mapping[str, Any]) -> None:
+    """A statement that reads or replaces a folder of files."""
+    if kind == "CreateTempViewUsing":
+        options = {name.lower(): value for name, value in entries(fields["options"]).items()}
+        if fields["provider"].lower() != FUNCTION and "path" in options:
+            check_place(options["path"], f"USING {fields['provider']}")
+        return
+    place = value_of(fields["storage"].locationUri())
+    if place is not None:
+        check_place(str(place.toString()), "INSERT OVERWRITE DIRECTORY")
+    if str(value_of(fields["provider"])).lower() == FUNCTION:
+        raise InvalidRequest(
+            "INSERT OVERWRITE DIRECTORY makes no Inlay table",
+            next_step=f"CREATE TABLE {FUNCTION}.`s3://…` AS SELECT …",
+        )
 
 
 def _is_named(spark: Any, catalyst: Catalyst, node: Any) -> bool:

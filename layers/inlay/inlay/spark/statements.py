@@ -36,7 +36,7 @@ from inlay.spark.dml import DmlResult, InlayTable, Merge
 from inlay.spark.inserts import insert
 from inlay.spark.names import Named, find_named, is_there
 from inlay.spark.options import METADATA
-from inlay.spark.refusals import refuse_command, refuse_text
+from inlay.spark.refusals import refuse_command, refuse_error, refuse_pipeline, refuse_text
 from inlay.spark.table_function import FUNCTION, register_function
 from inlay.spark.types import spark_schema, spelled
 
@@ -62,8 +62,12 @@ def sql(
     returns. `args` are values for `:name` or `?`, bound as in `spark.sql`. With a `request_id` a change is
     made once."""
     catalyst = Catalyst(spark)
-    with register_function(spark).unwrapped():
-        return _Statements(spark, catalyst, request_id).run(text, args)
+    try:
+        with register_function(spark).unwrapped():
+            return _Statements(spark, catalyst, request_id).run(text, args)
+    except Exception as error:
+        refuse_error(error)
+        raise
 
 
 class _Statements:
@@ -84,6 +88,7 @@ class _Statements:
             raise
         if (history := self._history(plan)) is not None:
             return history
+        refuse_pipeline(kind_of(plan))
         self._is_kept = kind_of(plan) == "CreateView"
         read = self._catalyst.transformed(plan, self._table_read)
         done = self._change(read)
@@ -206,6 +211,8 @@ class _Statements:
                 name = str(node.identifierExpr().eval(None).toString())
                 parts = self._catalyst.seq(self._catalyst.names_in(name))
                 return self._table_read(node.planBuilder().apply(parts, node.children()))
+            case "UnresolvedRelation" if node.isStreaming():
+                return self._stream(node)
             case "UnresolvedRelation":
                 parts = items(node.multipartIdentifier())
                 if self._is_kept and find_named(self._spark, self._catalyst, parts) is not None:
@@ -221,6 +228,17 @@ class _Statements:
                 return node if table is None else self._past(table, node)
             case _:  # the set of Spark's plans is open
                 return node
+
+    def _stream(self, node: Any) -> Any:
+        """Of `STREAM people`: the rows that are added to a table, as `readStream` has them."""
+        named = find_named(self._spark, self._catalyst, items(node.multipartIdentifier()))
+        if named is None:
+            return node
+        named = named.to_write()  # a version of the past gets no rows
+        reader = self._spark.readStream.format(FUNCTION)
+        if named.ref is not None:
+            reader = reader.option("ref", named.ref)
+        return reader.load(named.location)._jdf.queryExecution().analyzed()
 
     def _past(self, named: Named, node: Any) -> Any:
         from pyspark.sql import functions

@@ -17,6 +17,7 @@ functions of `foreachBatch` do; Spark Connect has no such way.
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,6 +44,7 @@ _FIXED_VIEWS = "spark.sql.legacy.storeAnalyzedPlanForView"
 # Characters of a literal that settings of the session read otherwise: `spark.sql.variable.substitute`,
 # `spark.sql.parser.escapedStringLiterals`.
 _READ_OTHERWISE = frozenset("\\'$")
+_IN_BACKTICKS = re.compile(r"`(?:[^`]|``)+`")
 # The arguments of the function after the table's location.
 _NAMED = ("version", "as_of", "ref")
 
@@ -59,8 +61,17 @@ def view(
     """Makes the table at `uri` a temporary view: of its newest version, or of what `version`, `as_of` (ISO
     8601, UTC without a zone) or the tag or branch `ref` refers to whenever the view is queried.
 
-    Raises what `read` raises; `InvalidRequest` for a session of Spark Connect.
+    A temporary view is in no database: as Spark's own methods do, this one refuses a name with a dot,
+    unless it is in backticks. Raises what `read` raises; `InvalidRequest` for a session of Spark Connect.
     """
+    if _IN_BACKTICKS.fullmatch(name) is None:
+        if not name or "." in name:
+            raise InvalidRequest(
+                f"{name[:100]!r} is no name of a temporary view, which is in no database",
+                next_step=f"view(spark, {name.rpartition('.')[2][:100] or 'name'!r}, uri); in backticks a "
+                "name may have dots",
+            )
+        name = quoted(name)
     register_function(spark)
     if is_set(spark, _FIXED_VIEWS):
         raise InvalidRequest(
@@ -71,7 +82,7 @@ def view(
     given: dict[str, object] = {"version": version, "as_of": as_of, "ref": ref}
     named = "".join(f", {key} => {_literal(v)}" for key, v in given.items() if v is not None)
     spark.sql(
-        f"CREATE OR REPLACE TEMPORARY VIEW {quoted(name)} AS SELECT * FROM "
+        f"CREATE OR REPLACE TEMPORARY VIEW {name} AS SELECT * FROM "
         f"{FUNCTION}({_literal(uri)}{named})"
     )
 
@@ -97,7 +108,7 @@ def views(spark: SparkSession, prefix: str) -> tuple[str, ...]:
                 next_step="Name each by view(spark, name, uri), or set spark.sql.caseSensitive",
             )
     for name in found:
-        view(spark, name, within.below(name).uri)
+        view(spark, quoted(name), within.below(name).uri)
     return tuple(found)
 
 
