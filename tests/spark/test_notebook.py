@@ -134,6 +134,11 @@ REFUSED: list[tuple[str, str]] = [
     ("INSERT INTO delta.`{uri}` SELECT * FROM sales", "inlay.`"),
     ("INSERT OVERWRITE DIRECTORY '{uri}' USING parquet SELECT * FROM sales", "inlay.`"),
     ("INSERT OVERWRITE DIRECTORY '{uri} x' USING inlay SELECT * FROM sales", "CREATE TABLE inlay"),
+    ("DESCRIBE HISTORY '{uri}'", "HISTORY inlay.`"),
+    ("DESCRIBE DETAIL '{uri}'", "HISTORY inlay.`"),
+    ("SELECT * FROM sales VERSION AS OF :v", "version => :v"),
+    ("ALTER TABLE sales CHANGE COLUMN name label STRING", "rename"),
+    ("ALTER TABLE sales SET SERDEPROPERTIES ('a' = 'b')", "Parquet"),
     ("EXPLAIN MERGE INTO sales t USING updates u ON t.id = u.id WHEN MATCHED THEN DELETE", "explain"),
 ]  # fmt: skip
 # Methods of `DeltaTable`, and words of the way; "" where it works.
@@ -189,7 +194,7 @@ def test_what_is_refused_names_the_way_and_changes_nothing(spark: Any, new_table
     table = sales(spark, new_table)
     for typed, way in REFUSED:
         with pytest.raises(InlayError, match=way):
-            sql(spark, typed.format(uri=table.uri))
+            sql(spark, typed.format(uri=table.uri), {"v": 2} if ":v" in typed else None)
     for way, typed in METHODS:
         if way:
             with pytest.raises((InlayError, AttributeError), match=way):

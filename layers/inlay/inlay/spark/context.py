@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
 
 from inlay.errors import InlayError, InvalidRequest
 
@@ -32,17 +35,34 @@ def context_of(spark: SparkSession, verb: str) -> SparkContext:
     return context
 
 
+class _Class(JavaClass):  # type: ignore[misc]  # py4j is untyped
+    """One that asks the JVM once for each of its static members: methods, and constants."""
+
+    def __getattr__(self, name: str) -> Any:
+        member = super().__getattr__(name)
+        setattr(self, name, member)
+        return member
+
+
+# By the connection to a JVM.
+_CLASSES: WeakKeyDictionary[Any, dict[str, _Class]] = WeakKeyDictionary()
+
+
 def java_class(spark: Any, name: str) -> Any:
     """A class of Spark's JVM, by its whole name. `spark._jvm.org.apache…` asks the JVM about each part of
     the name, which looks for a class there: half of what a small query costs the driver."""
-    from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
-
-    return JavaClass(name, spark._jvm._gateway_client)
+    client = spark._jvm._gateway_client
+    classes = _CLASSES.setdefault(client, {})
+    if name not in classes:
+        classes[name] = _Class(name, client)
+    return classes[name]
 
 
 def to_seq(spark: Any, values: Iterable[Any]) -> Any:
     """Scala's sequence of these."""
-    return java_class(spark, "org.apache.spark.api.python.PythonUtils").toSeq(list(values))
+    if not (given := list(values)):
+        return getattr(java_class(spark, "scala.collection.immutable.Nil$"), "MODULE$")
+    return java_class(spark, "org.apache.spark.api.python.PythonUtils").toSeq(given)
 
 
 def activate(spark: SparkSession) -> None:

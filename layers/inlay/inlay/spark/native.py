@@ -105,6 +105,7 @@ V1_SOURCES = "spark.sql.sources.useV1SourceList"
 # Rows of a batch; where Spark takes it for "no limit", PySpark takes no Arrow and reads no Python source.
 BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
+_LOGICAL = "org.apache.spark.sql.catalyst.plans.logical."
 _FILES = "org.apache.spark.sql.execution.datasources."
 # Spark's own reader of Parquet.
 SPARK_READER = OtherReader(
@@ -127,6 +128,11 @@ _HADOOP_SCHEMES = {"file": ("file",), "s3": ("s3a", "s3")}
 
 # For each session a relation of Parquet files.
 _RELATIONS: WeakKeyDictionary[SparkSession, Any] = WeakKeyDictionary()
+# And by their bytes and type the literals of bitmaps, of at most INLINE_BYTES each.
+_LITERALS: WeakKeyDictionary[SparkSession, dict[tuple[bytes, str | None], Any]] = (
+    WeakKeyDictionary()
+)
+MAX_LITERALS = 12
 
 
 def may_be_native(native: Native) -> bool:
@@ -502,7 +508,8 @@ def _frame(
         plan = filtered(spark, ~is_gone, plan)
     words = _words(uri, share) if by_position else []
     if by_position and is_inline:
-        plan = filtered(spark, _is_live(frame, share, words, output.last()), plan)
+        is_live = _is_live(frame, share, words, output.last())
+        plan = java_class(spark, _LOGICAL + "Filter")(is_live, plan)
     is_located = placed or (by_position and not is_inline)
     if is_located:
         file, position = _of_file(frame, "file_name"), column_of(spark, output.last())
@@ -579,9 +586,9 @@ def _differ_in_size(share: Share) -> bool:
     return all(sizes[task.file.size] == 1 for task, _ in share.marked())
 
 
-def _is_live(frame: Any, share: Share, words: Sequence[pa.Int64Array], index: Any) -> Column:
-    """Whether a row's bit is not set; `index` is its position in its file. The files differ in size
-    (`_differ_in_size`): a number is compared in fewer steps than a name.
+def _is_live(frame: Any, share: Share, words: Sequence[pa.Int64Array], index: Any) -> Any:
+    """The expression of whether a row's bit is not set; `index` is its position in its file. The files
+    differ in size (`_differ_in_size`): a number is compared in fewer steps than a name.
 
     Bits and numbers are objects beside the code that Spark makes of it, which is the same whichever files
     have deletes: it is compiled once in a session.
@@ -597,46 +604,59 @@ def _is_live(frame: Any, share: Share, words: Sequence[pa.Int64Array], index: An
     starts = [0, *(64 * before for before in accumulate(map(len, bitmaps[:-1])))]
     sizes = [task.file.size for task, _ in share.marked()]
     # A file's number is from 1 on, 0 is no file of these.
-    number = functions.array_position(_longs(spark, sizes)._jc, _of_file(frame, "file_size")._jc)
-    start = Column(functions.get(_longs(spark, starts)._jc, number))
+    number = functions.array_position(_longs(spark, sizes), _of_file(frame, "file_size")._jc)
+    start = functions.get(_longs(spark, starts), number)
     # Neither is ever NULL, of which Spark knows nothing.
-    terms = (known(each) for each in (expression_of(spark, start), index))
-    first, second = (column_of(spark, term) for term in terms)
-    place = expression_of(spark, Column(first._jc.plus(second._jc).cast("int")))
+    terms = (known(each) for each in (expression_of(spark, Column(start)), index))
+    first, second = (column_of(spark, term)._jc for term in terms)
+    place = expression_of(spark, Column(first.plus(second).cast("int")))
     # As the NULL bits of an array of Spark's without values: the call that asks for one is compiled before.
-    kind = java_class(spark, "org.apache.spark.sql.types.ObjectType")
-    bits = _array(spark, 64 * sum(map(len, bitmaps)), _body(pa.concat_arrays(bitmaps)))
+    bits = _literal(spark, 64 * sum(map(len, bitmaps)), _body(pa.concat_arrays(bitmaps)))
     call = java_class(spark, _EXPRESSIONS + "objects.Invoke")(
-        java_class(spark, _EXPRESSIONS + "Literal")(bits, kind(bits.getClass())),
+        bits,
         "isNullAt",
-        spark._jsparkSession.parseDataType('"boolean"'),
+        getattr(java_class(spark, "org.apache.spark.sql.types.BooleanType$"), "MODULE$"),
         to_seq(spark, [place]),
         to_seq(spark, ()),
         True,  # a NULL gives NULL
         False,  # it does not return NULL
         True,  # and gives the same each time
     )
-    return column_of(spark, java_class(spark, _EXPRESSIONS + "Not")(call))
+    return java_class(spark, _EXPRESSIONS + "Not")(call)
 
 
-def _longs(spark: Any, numbers: Sequence[int]) -> Column:
-    """The numbers as one value, an array."""
+def _longs(spark: Any, numbers: Sequence[int]) -> Any:
+    """The numbers as one value, an array, as Java's Column."""
     from pyspark.sql.types import ArrayType, LongType
 
     nulls = bytes(8 * -(-len(numbers) // 64))
-    array = _array(spark, len(numbers), nulls + _body(pa.array(numbers, pa.int64())))
-    kind = spark._jsparkSession.parseDataType(ArrayType(LongType(), False).json())
-    return column_of(spark, java_class(spark, _EXPRESSIONS + "Literal")(array, kind))
+    body = nulls + _body(pa.array(numbers, pa.int64()))
+    return column_of(
+        spark, _literal(spark, len(numbers), body, ArrayType(LongType(), False).json())
+    )._jc
 
 
-def _array(spark: Any, length: int, body: bytes) -> Any:
-    """An array in Spark's own form, which it neither copies nor writes out: `body` is a bit for each value
-    that is NULL, in whole words, and the values."""
+def _literal(spark: Any, length: int, body: bytes, kind: str | None = None) -> Any:
+    """An array in Spark's own form, which it neither copies nor writes out, as a literal of a type in JSON,
+    or as an object: `body` is a bit for each value that is NULL, in whole words, and the values.
+
+    The last of a session are kept, for queries of the same version of a table: the JVM has them by then.
+    """
+    kept = _LITERALS.setdefault(spark, {})
     made = length.to_bytes(8, sys.byteorder) + body
+    if (literal := kept.get((made, kind))) is not None:
+        return literal
     array = java_class(spark, _EXPRESSIONS + "UnsafeArrayData")()
     start = java_class(spark, "org.apache.spark.unsafe.Platform").BYTE_ARRAY_OFFSET
     array.pointTo(made, start, len(made))
-    return array
+    if kind is None:
+        java_type = java_class(spark, "org.apache.spark.sql.types.ObjectType")(array.getClass())
+    else:
+        java_type = spark._jsparkSession.parseDataType(kind)
+    if len(kept) >= MAX_LITERALS:
+        kept.clear()
+    kept[made, kind] = java_class(spark, _EXPRESSIONS + "Literal")(array, java_type)
+    return kept[made, kind]
 
 
 def _body(numbers: pa.Int64Array) -> bytes:

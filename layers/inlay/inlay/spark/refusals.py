@@ -44,6 +44,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "SetTableLocation": ("SET LOCATION", "view(spark, 'name', uri) of the other place"),
     "AnalyzeTable": ("ANALYZE TABLE", "nothing: files carry their statistics"),
     "AnalyzeColumn": ("ANALYZE TABLE", "nothing: files carry their statistics"),
+    "SetTableSerDeProperties": ("SET SERDEPROPERTIES", "nothing: files are Parquet"),
     "LoadData": ("LOAD DATA", "inlay.open(uri).ingest(files)"),
     "ShowCreateTable": ("SHOW CREATE TABLE", "DESCRIBE, and inlay.open(uri).properties"),
     "AddConstraint": ("ADD CONSTRAINT", "a check before the append: tables hold none"),
@@ -54,8 +55,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 }
 # Commands of declarative pipelines, which Spark takes from a pipeline's files alone.
 _OF_PIPELINES = (
-    "a pipeline's file, which spark-pipelines runs (pipelines/declarative); here writeStream, MergeSink, or "
-    "CREATE TEMPORARY VIEW, which is the newest at each query"
+    "a pipeline's file, which spark-pipelines runs (pipelines/declarative); here writeStream, MergeSink, "
+    "or CREATE TEMPORARY VIEW, which is the newest at each query"
 )
 _PIPELINES: Mapping[str, str] = {
     "CreateStreamingTable": "CREATE STREAMING TABLE",
@@ -204,6 +205,15 @@ _PHRASES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(MERGE)\b.*\b(DO\s+NOTHING)\b", "nothing: rows for which no clause applies stay"),
         (r"(BEGIN)\s*(?:;|TRAN\w*|WORK|\Z)", "with inlay.spark.transaction() as tx: …"),
         (r"(DESC(?:RIBE)?\s+HISTORY)\b.*\b(LIMIT)\b", 'sql(spark, "DESCRIBE HISTORY …").limit(n)'),
+        (
+            r"(DESC(?:RIBE)?\s+(?:HISTORY|DETAIL))\s+(x)",
+            f"DESCRIBE HISTORY {FUNCTION}.`s3://bucket/tables/name`",
+        ),
+        (
+            r"(?:\w+)\b[^;]*\b(VERSION\s+AS\s+OF\s+[:?]\w*)",
+            f"{FUNCTION}('s3://bucket/tables/name', version => :v), or the number itself",
+        ),
+        (r"(ALTER\s+TABLE)\b.*\b(CHANGE)\b", "inlay.open(uri).alter(rename=…, widen=…, comment=…)"),
         (r"(ALTER\s+TABLE)\b.*\b(COMPACT)\b", "inlay.open(uri).maintain.compact()"),
         (
             r"(ALTER\s+TABLE)\b.*\b(EXECUTE\s+\w+)\b",
