@@ -17,6 +17,8 @@ in which the wire brings it about:
 | `internal_error`, `slow_down` | UNSENT | 500, 503 SlowDown |
 | `expired`, `skewed` | UNSENT | 400 ExpiredToken, 403 RequestTimeTooSkewed |
 | `not_implemented` | UNSENT | 501, of a server or proxy that does not know the request |
+| `not_there` | UNSENT | 404 with a proxy's page; of a HEAD, whose answers have no body, nothing |
+| `sign_in` | UNSENT | 302, of a proxy that wants to be signed in to |
 | `moved` | RESENT | 307, nothing done: the client sends the request once more |
 | `error_in_200` | UNSENT | 200, and then an error, as of S3's copies |
 | `conflict` | RACE | 409, of any request |
@@ -32,6 +34,7 @@ in which the wire brings it about:
 | `old_http` | DONE | the answer as HTTP/1.0, whose server closes after it |
 | `weak` | DONE | the ETag made weak, as by a proxy that compresses |
 | `late_listing` | DONE | a listing without its last object |
+| `other_range` | DONE | of a range: as many bytes from another place of the object, and it says so |
 """
 
 from __future__ import annotations
@@ -76,6 +79,9 @@ Fault = Literal[
     "weak",
     "late_listing",
     "body_lost",
+    "not_there",
+    "sign_in",
+    "other_range",
 ]
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
 FATES: Final[Mapping[Fault, Fate]] = {
@@ -102,6 +108,9 @@ FATES: Final[Mapping[Fault, Fate]] = {
     "weak": Fate.DONE,
     "late_listing": Fate.DONE,
     "body_lost": Fate.UNSENT,
+    "not_there": Fate.UNSENT,
+    "sign_in": Fate.UNSENT,
+    "other_range": Fate.DONE,
 }
 _ANSWERS: Final[Mapping[str, tuple[int, str, str]]] = {
     "internal_error": (500, "Internal Server Error", "InternalError"),
@@ -113,12 +122,15 @@ _ANSWERS: Final[Mapping[str, tuple[int, str, str]]] = {
     "moved": (307, "Temporary Redirect", "TemporaryRedirect"),
     "error_in_200": (200, "OK", "InternalError"),
     "refused": (412, "Precondition Failed", "PreconditionFailed"),
+    "not_there": (404, "Not Found", ""),
+    "sign_in": (302, "Found", ""),
 }
 # Whose values `garbled` replaces.
 _MEANINGFUL: Final = re.compile(rb"(?i)\r\n(date|last-modified|content-range):[^\r]*")
 # Objects of tests are small; a larger head is no HTTP.
 _HEAD_BYTES: Final = 65_536
 _PIECES: Final = 8
+_ANSWERED_RANGE: Final = re.compile(rb"(?i)\r\ncontent-range: *bytes (\d+)-(\d+)/(\d+)")
 _SERVER_SECONDS: Final = 60.0
 _LAST_LISTED: Final = re.compile(rb"(.*)<Contents>.*?</Contents>", re.DOTALL)
 
@@ -191,6 +203,8 @@ class FaultProxy:
             self.passed.append(passing)
         fault = self.plan(passing)
         if fault == "late_listing" and not passing.is_listing:
+            fault = None
+        if fault == "not_there" and method == "HEAD":
             fault = None
         if fault is not None:
             self.faults.append(fault)
@@ -265,6 +279,8 @@ class _Connection(socketserver.BaseRequestHandler):
         fields = _fields(head)
         if fault == "refused" and not any("if-" in name for name in fields):
             fault = None
+        if fault == "other_range" and "range" not in fields:
+            fault = None
         if fields.get("expect", "").lower() == "100-continue":
             client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
             head = re.sub(rb"(?i)\r\nexpect:[^\r]*", b"", head)
@@ -309,6 +325,8 @@ class _Connection(socketserver.BaseRequestHandler):
                 answer.head,
             )
             answer = _Message(head, fewer)
+        if fault == "other_range":
+            answer = _moved_range(answer)
         if fault == "garbled":
             answer = _Message(_MEANINGFUL.sub(rb"\r\n\1: nothing", answer.head), answer.body)
         if fault == "weak":
@@ -336,6 +354,19 @@ class _Connection(socketserver.BaseRequestHandler):
                 time.sleep(self.server.proxy.stall_seconds / _PIECES)
             return
         client.sendall(answer.whole)
+
+
+def _moved_range(answer: _Message) -> _Message:
+    """The answer as if its range began a byte later, or, at the object's end, a byte earlier."""
+    said = _ANSWERED_RANGE.search(answer.head)
+    if said is None:
+        return answer
+    first, last, size = map(int, said.groups())
+    moved, body = 1, answer.body[1:] + b"?"
+    if last + 1 == size:
+        moved, body = -1, b"?" + answer.body[:-1]
+    now = b"\r\nContent-Range: bytes %d-%d/%d" % (max(first + moved, 0), last + moved, size)
+    return _Message(_ANSWERED_RANGE.sub(now, answer.head), body)
 
 
 def _ask(upstream: tuple[str, int], request: _Message, method: str) -> _Message:
@@ -408,6 +439,8 @@ def _reset(connection: socket.socket) -> _Ended:
 
 def _refusal(status: int, reason: str, code: str, *, with_body: bool) -> bytes:
     body = f"<Error><Code>{code}</Code><Message>by the fault proxy</Message></Error>".encode()
+    if not code:
+        body = b"<html><body>the fault proxy</body></html>"
     head = (
         f"HTTP/1.1 {status} {reason}\r\nDate: {formatdate(usegmt=True)}\r\n"
         f"Content-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n"

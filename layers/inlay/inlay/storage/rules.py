@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
@@ -174,6 +175,26 @@ def range_past_end(key: str, byte_range: ByteRange, size: int | None = None) -> 
     return UnreadableFile(f"bytes from {byte_range.start} were requested{holds}", key=key)
 
 
+_CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+
+
+def check_content_range(asked: str | None, said: str, length: int) -> None:
+    """Raises `ValueError` where an answer of `length` bytes, whose `Content-Range` is `said`, is not the
+    whole of what the `Range` of its request asks for (RFC 9110, 14.2 and 14.4): a cache or a proxy may
+    answer with what it has."""
+    answered = _CONTENT_RANGE.fullmatch(said)
+    if answered is None:
+        raise ValueError(f"its Content-Range is {said[:80]!r}")
+    first, last, size = map(int, answered.groups())
+    start, end = 0, size
+    if asked is not None:
+        begins, _, ends = asked.removeprefix("bytes=").partition("-")
+        start = int(begins) if begins else max(0, size - int(ends))
+        end = min(size, int(ends) + 1) if begins else size
+    if (first, last + 1, length) != (start, end, end - start):
+        raise ValueError(f"it is {length} bytes, {said[:80]!r}, where {asked} was asked for")
+
+
 def check_suffix_length(length: int) -> None:
     if length < 1:
         raise ValueError(f"a suffix has at least one byte, not {length}")
@@ -324,6 +345,18 @@ class _Keyed(Protocol):
 
 
 K = TypeVar("K", bound=_Keyed)
+
+
+def check_prefix(place: str, prefix: str, key: str) -> None:
+    """Raises `UnsupportedStore` for a key that a listing of `prefix` cannot have: a collector would take
+    what is another table's for its own."""
+    if not key.startswith(prefix):
+        raise UnsupportedStore(
+            f"{place} lists {key!r} where {prefix!r} was asked for",
+            key=key,
+            next_step="Look for a proxy that drops the query of a request; else the store is not supported "
+            "(docs/STORES.md)",
+        )
 
 
 def in_key_order(place: str, listed: Iterable[K], *, after: str | None = None) -> Iterator[K]:

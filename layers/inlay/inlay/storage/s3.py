@@ -92,6 +92,13 @@ _FOLLOWING: Final = {
     "NextUploadIdMarker": "UploadIdMarker",
     "NextVersionIdMarker": "VersionIdMarker",
 }
+# What a page of a listing lists, each with these members.
+_LISTED: Final[Mapping[str, tuple[str, ...]]] = {
+    "Contents": ("Key", "LastModified"),
+    "Versions": ("Key", "VersionId", "IsLatest", "LastModified"),
+    "DeleteMarkers": ("Key", "VersionId", "IsLatest", "LastModified"),
+    "Uploads": ("Key", "UploadId", "Initiated"),
+}
 # Names of requests that change nothing begin so.
 _READS: Final = ("get_", "head_", "list_")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -450,6 +457,15 @@ class S3Store:
         asked = {"Objects": batch, "Quiet": True}
         content = self._content("delete_objects", None, batch[0]["Key"], Delete=asked)
         refused: Sequence[Mapping[str, str]] = content.get("Errors", ())
+        keys = {item["Key"] for item in batch}
+        for refusal in refused:
+            if "Code" not in refusal or refusal.get("Key") not in keys:
+                # What it kept cannot be said.
+                raise StoreUnavailable(
+                    f"S3 answered a deletion with an error of no key that was asked for: {refusal} "
+                    f"(bucket {self._name!r})",
+                    key=batch[0]["Key"],
+                )
         # A missing key counts as deleted; some servers report a missing version as an error.
         done = s3_errors.GONE | {"PreconditionFailed"}  # of `delete_unchanged`: it was overwritten
         return [refusal for refusal in refused if refusal["Code"] not in done]
@@ -615,6 +631,7 @@ class S3Store:
         asked = {name: value for name, value in arguments.items() if value is not None}
         while True:  # terminates with the listing: each page begins where the last one stopped
             page = self._content(operation, None, prefix, Prefix=prefix, **asked)
+            self._check_page(prefix, page)
             yield page
             if not page.get("IsTruncated"):
                 return
@@ -623,6 +640,15 @@ class S3Store:
             }
             rules.check_goes_on(f"s3://{self._name}", asked, following)
             asked = following
+
+    def _check_page(self, prefix: str, page: Mapping[str, Any]) -> None:
+        for name, members in _LISTED.items():
+            for item in page.get(name, ()):
+                if any(member not in item for member in members):
+                    raise StoreUnavailable(
+                        f"S3 lists half an entry (bucket {self._name!r}): {item}"
+                    )
+                rules.check_prefix(f"s3://{self._name}", prefix, item["Key"])
 
     def _content(
         self, operation: str, key: str | None, about: str, **arguments: Any
@@ -659,10 +685,14 @@ class S3Store:
                     raise s3_errors.of_settings(error) from error
                 return self._declined(operation, key, arguments, error)
             self._note_server(content)
-            _check_head(operation, content)
+            _check_head(operation, content, arguments.get("Range"))
             return _Answer(content, _date_us(operation, content))
         except (BotoCoreError, OSError) as error:
             raise s3_errors.of_exception(error, self._name, key) from error
+        except (
+            RecursionError
+        ) as error:  # the SDK follows a redirect by asking, where it is redirected
+            raise s3_errors.redirected(self._name, key) from error
         except RuntimeError as error:  # the SDK's, of credentials that it cannot refresh
             raise s3_errors.of_settings(error) from error
         except (LookupError, ValueError) as error:
@@ -687,6 +717,8 @@ class S3Store:
         status, code, message = s3_errors.parts_of(error)
         if _is_cut_short("", error.response):
             status, message = 500, "the head of the answer was cut short"
+        elif operation != "head_object" and s3_errors.may_be_another_server(status, code):
+            status, code, message = 502, "", f"{status} without a code of S3, as of a proxy"
         # S3 calls an id that never was a version's an invalid argument.
         no_version = status == 400 and code == "InvalidArgument" and "VersionId" in arguments
         if not no_version and not s3_errors.is_outcome(status, code):
@@ -777,11 +809,15 @@ def _us(when: datetime) -> int:
     return (known - _EPOCH) // timedelta(seconds=1) * 1_000_000
 
 
-def _check_head(operation: str, content: Mapping[str, Any]) -> None:
-    """Raises `ConnectionError` for a head that was cut short, `ValueError` for one that means nothing."""
+def _check_head(operation: str, content: Mapping[str, Any], asked: str | None) -> None:
+    """Raises `ConnectionError` for a head that was cut short, `ValueError` for one that means nothing, or
+    is of other bytes than the `Range` that was asked for."""
     if _is_cut_short(operation, content):
         raise ConnectionError("the head of the answer was cut short")
     if operation == "get_object":
+        if content["ResponseMetadata"]["HTTPStatusCode"] == 206:
+            said = content.get("ContentRange", "")
+            rules.check_content_range(asked, said, len(content["Body"]))
         _whole_size(content)
 
 

@@ -50,6 +50,7 @@ _ELSEWHERE: Final = frozenset(
         "TemporaryRedirect",
     }
 )
+_REDIRECTS: Final = frozenset({301, 307})  # of S3: others are of a proxy that asks to sign in
 # The SDK's names of headers, and the headers.
 _ASKED: Final = rules.HEADERS | {
     "ContentMD5": "content-md5",
@@ -129,7 +130,9 @@ class DirectLine:
             status = 500  # as the SDK has it: the error came after the head
         if status >= 300:
             raise _error(operation, status, said, content)
-        answer: dict[str, Any] = {"ResponseMetadata": {"HTTPHeaders": said}}
+        answer: dict[str, Any] = {
+            "ResponseMetadata": {"HTTPStatusCode": status, "HTTPHeaders": said}
+        }
         if operation == "list_objects_v2":
             return {**answer, **_listing(content)}
         for name, header in _ANSWERED.items():
@@ -211,7 +214,7 @@ def _error(operation: str, status: int, said: Mapping[str, str], content: bytes)
     code, message = _words(content)
     # A HEAD has no body with the error; an answer that names another region does.
     no_words = not content and status == 400
-    if status < 400 or code in _ELSEWHERE or (no_words and operation == "head_object"):
+    if status in _REDIRECTS or code in _ELSEWHERE or (no_words and operation == "head_object"):
         return Elsewhere()
     answer: Any = {
         "Error": {"Code": code or str(status), "Message": message},

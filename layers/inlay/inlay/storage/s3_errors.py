@@ -33,6 +33,9 @@ TRANSIENT: Final = frozenset(
     {
         "BandwidthLimitExceeded",
         "InternalError",
+        "KMS.DependencyTimeoutException",
+        "KMS.KMSInternalException",
+        "KMS.ThrottlingException",
         "RequestLimitExceeded",
         "RequestTimeout",  # a 400: the body came too slowly
         "RequestTimeoutException",
@@ -52,7 +55,6 @@ _DENIED: Final = frozenset(
         "ExpiredToken",
         "InvalidAccessKeyId",
         "InvalidToken",
-        "KMS.AccessDeniedException",
         "RequestExpired",
         "RequestTimeTooSkewed",
         "SignatureDoesNotMatch",
@@ -76,6 +78,12 @@ _BAD_REQUEST: Final = frozenset(
         "MetadataTooLarge",
     }
 )
+
+
+def may_be_another_server(status: int, code: str) -> bool:
+    """Whether an answer with a body, which any server on the way may give, has no code of S3's: that of a
+    proxy whose S3 is not there for a moment ("404 page not found") says nothing about the object."""
+    return status in (404, 405, 409) and code in ("", str(status))
 
 
 def is_outcome(status: int, code: str) -> bool:
@@ -163,6 +171,14 @@ def of_answer(status: int, code: str, message: str, bucket: str, key: str | None
             key=key,
             next_step="Restore it from its Glacier storage class, then send the request again",
         )
+    if (
+        code.startswith("KMS.") and code not in TRANSIENT
+    ):  # denied, disabled, about to be deleted, gone
+        return AccessDenied(
+            f"{words} (bucket {bucket!r})",
+            key=key,
+            next_step="Check the state and the policy of the key that encrypts the object",
+        )
     if status == 400 and "Server Side Encryption" in message:
         return AccessDenied(
             f"the object is under a key of its producer, SSE-C (bucket {bucket!r})",
@@ -198,7 +214,16 @@ def of_answer(status: int, code: str, message: str, bucket: str, key: str | None
         f"{words} (bucket {bucket!r})",
         key=key,
         next_step="Look the code up in the S3 error responses; for a 400 without a message check the "
-        "region and whether the session token has expired",
+        "region and whether the session token has expired, for a redirect the endpoint and the region",
+    )
+
+
+def redirected(bucket: str, key: str | None) -> InlayError:
+    """A redirect that leads to another, without an end."""
+    return PageError(
+        f"S3 redirects, and nowhere that answers (bucket {bucket!r})",
+        key=key,
+        next_step="Check AWS_ENDPOINT_URL_S3 and the region, and look for a proxy that asks to sign in",
     )
 
 
