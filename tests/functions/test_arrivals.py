@@ -75,6 +75,22 @@ def test_the_time_of_the_event_is_in_microseconds() -> None:
     assert one(bridged()).source.event_time_us == NOON_US
 
 
+@pytest.mark.parametrize("key", ["tables/orders/data/a.parquet", "tables/orders/_latest_manifest"])
+def test_what_tables_consist_of_is_no_news(key: str) -> None:
+    """A rule of EventBridge for the whole bucket tells of each object that a commit writes: none of them is
+    a dead letter."""
+    assert not read_arrivals(notified(key=key))
+    assert not read_arrivals(bridged(key=key))
+
+
+def test_an_event_may_be_named_as_in_a_configuration() -> None:
+    body = notified()
+    body["Records"][0]["eventName"] = "s3:ObjectCreated:CompleteMultipartUpload"
+    assert one(body) == one(notified())
+    body["Records"][0]["eventName"] = "s3:ObjectRemoved:Delete"
+    assert not read_arrivals(body)
+
+
 def test_one_message_may_name_several_objects() -> None:
     body = notified()
     body["Records"] += notified(key="ingest/people/p.parquet")["Records"]

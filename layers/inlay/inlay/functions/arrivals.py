@@ -1,8 +1,9 @@
 """S3 event notifications of new objects, in every form: which object, for which table.
 
 Promise: each form gives the same `IngestSource` for the same object, so its identity does not depend on the
-form. Events other than new objects, and objects that are no data by their name or size
-(`format.landing`), give nothing. What is not an S3 event at all is refused.
+form. Events other than new objects, objects that are no data by their name or size (`format.landing`), and
+what tables consist of, which a rule for the whole bucket tells of as well, give nothing. What is not an S3
+event at all is refused.
 
 ========================  ==================================================  ===============
 form                      looks like                                          keys
@@ -26,7 +27,7 @@ from aws_lambda_powertools.utilities.parser import BaseModel, Field
 from inlay.engine import IngestSource
 from inlay.errors import InvalidRequest
 from inlay.functions import settings
-from inlay.functions.tables import LANDING
+from inlay.functions.tables import LANDING, TABLES
 from inlay.functions.validation import check_table_name, validated
 
 
@@ -120,7 +121,8 @@ def _is_notification(record: Any) -> bool:
 
 def _of_notification(record: dict[str, Any], scheme: str) -> Sequence[Arrival]:
     event = validated(_Notification, record)
-    if not event.event_name.startswith("ObjectCreated:"):
+    # Servers of other makers name it as a configuration does: "s3:ObjectCreated:Put".
+    if not event.event_name.removeprefix("s3:").startswith("ObjectCreated:"):
         return ()
     detail = event.s3
     key = unquote_plus(detail.object.key)
@@ -143,6 +145,8 @@ def _arrival(
     is_landed = key.startswith(landing)
     # Markers are no news wherever they are: consoles and pyarrow make one of the landing zone itself.
     if is_landed and IngestSource.is_ignored(path if slash else table, size=detail.size):
+        return ()
+    if key.startswith(f"{settings.prefix()}{TABLES}"):
         return ()
     if not is_landed or not slash:
         raise InvalidRequest(
