@@ -20,6 +20,7 @@ from .test_catalog_writes import SCHEMA, Deleting, opened
 JUNK = (
     *(None, True, False, 0, -1, 1, 2**63, 2**64, -(2**63), 1.5, "", "x", "main", "\ud800", "1"),
     *("a" * 300, "../x", "file:///etc/passwd", [], {}, [None], [{}], {"a": 1}),
+    *(float("inf"), float("nan"), 10**400, 3.0, 1e308, "\x00", "tables.t", {"": ""}),
 )
 STATUSES = {200, 204, 400, 403, 404, 406, 409}
 TABLE, TABLES = "/v1/namespaces/tables/tables/t", "/v1/namespaces/tables/tables"
@@ -207,6 +208,56 @@ def test_a_new_branch_begins_on_a_snapshot_that_is_shown_or_is_refused(
         is_right = parent == shown["current-snapshot-id"]
         assert answer.status in ((200,) if is_right else (400, 409)), (parent, answer)
         assert set(opened(root).snapshot.refs) == ({"b"} if is_right else set())
+
+
+@pytest.mark.parametrize(
+    "given", [b"1e999", b"-1e999", b"Infinity", b"NaN", b"9.5", b"9.0", b'"9"', b"true"]
+)
+@pytest.mark.parametrize("place", ["id", "element-id", "field-id"])
+def test_what_is_no_id_is_refused_in_the_words_of_a_request(
+    root: Path, place: str, given: bytes
+) -> None:
+    requests = Requests(root, 0)
+    shown = requests.shown()
+    [schema] = (s for s in shown["schemas"] if s["schema-id"] == shown["current-schema-id"])
+    column: Any = {"id": 9, "name": "z", "required": False, "type": "long"}
+    spec: Any = {"source-id": 1, "name": "p", "transform": "identity"}
+    if place == "id":
+        column["id"] = "GIVEN"
+    elif place == "element-id":
+        column["type"] = {"type": "list", "element-id": "GIVEN", "element": "long"}
+    else:
+        spec["field-id"] = "GIVEN"
+    updates = [
+        {"action": "add-spec", "spec": {"fields": [spec]}},
+        {"action": "set-default-spec", "spec-id": -1},
+    ]
+    if place != "field-id":
+        fields = [*schema["fields"], column]
+        updates = [
+            {"action": "add-schema", "schema": {**schema, "fields": fields}},
+            {"action": "set-current-schema", "schema-id": -1},
+        ]
+    body = json.dumps({"requirements": [], "updates": updates}).encode()
+    answer = requests.of.catalog.answer("POST", TABLE, "", body.replace(b'"GIVEN"', given), {})
+    assert answer.status == 400, answer
+    assert requests.shown() == shown
+
+
+def test_what_a_request_makes_of_a_schema_is_its_own_fault(root: Path) -> None:
+    """Nobody stops writing to a table, and repairs it, because of a request that was refused."""
+    requests = Requests(root, 0)
+    [schema] = requests.shown()["schemas"][-1:]
+    column = {**schema["fields"][0], "name": "z"}
+    made = {**schema, "fields": [*schema["fields"], column]}
+    updates = [
+        {"action": "add-schema", "schema": made},
+        {"action": "set-current-schema", "schema-id": -1},
+    ]
+    body = json.dumps({"requirements": [], "updates": updates}).encode()
+    answer = requests.of.catalog.answer("POST", TABLE, "", body, {})
+    assert answer.status == 400
+    assert b"field id twice" in answer.body and b"Correct the request" in answer.body
 
 
 # -- requests that are nothing like right ---------------------------------------------------------

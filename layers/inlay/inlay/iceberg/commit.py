@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from math import isfinite
 from typing import Any, TypeVar
 
 from inlay.errors import InlayError, InvalidRequest
@@ -75,12 +76,20 @@ def read_request(body: bytes) -> Any:
     if len(body) > MAX_REQUEST_BYTES:
         raise InvalidRequest(f"the request has {len(body)} bytes, more than {MAX_REQUEST_BYTES}")
     try:
-        request = json.loads(body)
+        request = json.loads(body, parse_float=_finite, parse_constant=_finite)
         if b"\\ud" in body.lower():  # half a pair of surrogates is no character
             json.dumps(request, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError):
         raise InvalidRequest("the request is not JSON, or has half a character in it") from None
     return request
+
+
+def _finite(text: str) -> float:
+    """A number of JSON, which has no others: 1e999 would be infinite here, and no id, size or text."""
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text[:20]} is no number of JSON")
+    return number
 
 
 def commit_request(request: Any, idempotency_key: str | None = None) -> CommitRequest:
@@ -302,7 +311,7 @@ def _numbered(spec: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
     fields = []
     for field in spec.get("fields") or ():
         number = field.get("field-id") or known.get((field.get("source-id"), field["transform"]))
-        number = number or max(metadata["last-partition-id"], 999) + 1
+        number = _id(number or max(metadata["last-partition-id"], 999) + 1)
         metadata["last-partition-id"] = max(metadata["last-partition-id"], number)
         fields.append({**field, "field-id": number})
     return {**spec, "fields": fields}
@@ -431,9 +440,16 @@ def _ids_of(kind: Any, depth: int = 0) -> Iterator[int]:
     if not isinstance(kind, Mapping) or depth > _MAX_DEPTH:
         return
     for field in kind.get("fields") or ():
-        yield int(field["id"])
+        yield _id(field["id"])
         yield from _ids_of(field["type"], depth + 1)
     for part in ("element", "key", "value"):
         if f"{part}-id" in kind:
-            yield int(kind[f"{part}-id"])
+            yield _id(kind[f"{part}-id"])
             yield from _ids_of(kind[part], depth + 1)
+
+
+def _id(given: Any) -> int:
+    """Raises `ValueError` for what equals an id, or reads like one, and is none."""
+    if type(given) is not int:
+        raise ValueError(f"{given!r} is no id")
+    return given

@@ -422,7 +422,13 @@ def _sources(ctx: Context) -> Sources:
 
 
 def _source(metadata: Mapping[str, Any]) -> SourceTable:
-    return read_metadata(json.dumps(metadata).encode())
+    """Of what a request makes of the table: what is wrong with it is wrong with the request."""
+    try:
+        return read_metadata(json.dumps(metadata).encode())
+    except CorruptTable as error:
+        raise InvalidRequest(
+            error.message, next_step="Nothing was committed. Correct the request"
+        ) from error
 
 
 def _properties_of(metadata: Mapping[str, Any]) -> dict[str, str]:
