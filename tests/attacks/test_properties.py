@@ -88,6 +88,7 @@ TYPED = pa.schema([("id", pa.int64()), ("a, b", pa.string()), ("f", pa.float64()
         ("write.bloom_filters", "f", "It takes: id, a, b"),
         ("write.bloom_filters", "a, b", "It takes: id, a, b"),
         ("compact.columns", "id, nobody", "It takes: id, a, b, f"),
+        ("changes.order", "id, lns", "It takes: id, a, b, f"),
     ],
 )
 def test_a_property_names_columns_of_the_table(name: str, value: str, step: str) -> None:
@@ -105,6 +106,17 @@ def test_a_property_names_columns_of_the_table(name: str, value: str, step: str)
     t.append(pa.table({"a, b": ["x"], "f": [1.0]}))
 
 
+def test_what_a_delete_sets_is_a_boolean_or_a_time(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("gone", pa.bool_()), ("at", pa.timestamp("us"))])
+    t = inlay.create(location(), schema, primary_key="id")
+    for wrong in ("id", "nobody"):
+        with pytest.raises(InvalidRequest, match="delete_to") as refused:
+            t.set_properties(changes__delete_to=wrong)
+        assert "gone, at" in refused.value.next_step
+    for right in ("gone", "at", ""):
+        t.set_properties(changes__delete_to=right)
+
+
 def test_names_of_landing_columns_are_read_as_everywhere(tmp_path: Path) -> None:
     t = inlay.create(str(tmp_path / "t"), TYPED, properties={"ingest.formats": "parquet,csv"})
     t.set_properties(**{"ingest.columns": 'id, "a, b", f'})
@@ -117,7 +129,8 @@ def test_names_of_landing_columns_are_read_as_everywhere(tmp_path: Path) -> None
 @pytest.mark.parametrize("seed", range(20))
 def test_a_property_finds_its_columns_whatever_they_are_called_now(seed: int) -> None:
     r = random.Random(seed)
-    schema = pa.schema([(name, pa.int64()) for name in ("id", "a", "b, c", "d")])
+    schema = pa.schema([(name, pa.int64()) for name in ("id", "a", "b, c")])
+    schema = schema.append(pa.field("d", pa.timestamp("us")))
     named = ("compact.columns", "write.bloom_filters", "changes.order")
     properties = dict.fromkeys(named, 'a, "b, c"') | {"changes.delete_to": "d"}
     t = inlay.create(location(), schema, primary_key="id", properties=properties)
@@ -139,3 +152,10 @@ def test_a_property_finds_its_columns_whatever_they_are_called_now(seed: int) ->
         t.append(pa.table({n: [renamed] for n in t.snapshot.schema.names}, schema=t.schema))
         t.maintain.compact()
         t.refresh()
+    # A copy knows no earlier names.
+    copied = t.copy_to(location())
+    names = copied.snapshot.schema.names
+    assert Rules.of_table(copied.snapshot).order == names[1:3]
+    t.refresh().set_properties(**{n: copied.snapshot.properties[n] for n in properties})
+    copied.append(pa.table({n: [9] for n in names}, schema=copied.schema))
+    copied.maintain.compact()

@@ -516,6 +516,18 @@ def test_the_command_ends_with_its_code_and_json_has_the_same(
     assert not told["ok"] and [each["check"] for each in told["findings"]] == ["concurrency"]
 
 
+@pytest.mark.parametrize("command", [["doctor", "inlay"], ["dlq", "list", "https://sqs/1/q"]])
+def test_without_a_region_the_same_again_does_not_help(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str]
+) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 70 and "region" in done.stderr
+
+
 def test_of_a_bucket_named_as_one_no_stack_is_asked(aws: Aws) -> None:
     """Where S3 is all that there is, as on a developer's machine."""
     aws.asked.clear()

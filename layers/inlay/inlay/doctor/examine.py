@@ -18,7 +18,8 @@ from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionEr
 
 from inlay.doctor import bucket, stack
 from inlay.doctor.finding import Clients, Deployment, Examined, Finding, Severity
-from inlay.errors import InvalidRequest, StoreUnavailable
+from inlay.errors import InvalidRequest
+from inlay.functions.verdict import of_aws
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +72,11 @@ def examine_here(target: str, *, prefix: str = "") -> Examined:
             prefix=prefix,
         )
     except (BotoCoreError, ClientError) as error:
-        raise StoreUnavailable(
-            f"AWS does not answer: {error}",
-            next_step="Check the region and the credentials: aws sts get-caller-identity. Where there is "
-            "S3 alone, as on this machine, name the bucket: inlay doctor s3://NAME",
+        raise of_aws(
+            error,
+            "AWS does not answer",
+            "Check the region and the credentials: aws sts get-caller-identity. Where there is S3 alone, "
+            "as on this machine, name the bucket: inlay doctor s3://NAME",
         ) from error
 
 

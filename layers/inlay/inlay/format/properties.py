@@ -313,12 +313,16 @@ def _fault(known: Property, text: str) -> str | None:
     return None if known.fault is None else known.fault(text)
 
 
+def columns_of(name: str, text: str) -> Sequence[str]:
+    """The columns that a property names, as they are written there; none of one that names no columns."""
+    return () if name not in _OF_COLUMNS or text in _NO_COLUMNS else listed_names(text)
+
+
 def check_named_columns(values: Mapping[str, str | None], schema: Schema) -> None:
     """Raises `InvalidRequest` where a property that is set names a column that the table does not have, or
     that it does not apply to. One that is dropped later is gone by."""
     for name, applies in _OF_COLUMNS.items():
-        text = values.get(name) or ""
-        for column in () if text in _NO_COLUMNS else listed_names(text):
+        for column in columns_of(name, values.get(name) or ""):
             field = schema.column_named(column)
             if field is None or not (isinstance(field.type, Primitive) and applies(field.type)):
                 known = (
@@ -337,6 +341,8 @@ _NO_COLUMNS = ("", "key", "none")
 _OF_COLUMNS: dict[str, Callable[[Primitive], bool]] = {
     "write.bloom_filters": lambda kind: kind.is_integer or kind.family in ("text", "bytes"),
     "compact.columns": lambda _: True,
+    "changes.order": lambda _: True,
+    "changes.delete_to": lambda kind: kind.name in ("bool", "timestamp", "timestamptz"),
 }
 
 

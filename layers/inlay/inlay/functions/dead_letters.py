@@ -25,7 +25,7 @@ from urllib.parse import unquote_plus
 from inlay.engine import decode_json
 from inlay.errors import InlayError, InvalidRequest, StoreUnavailable
 from inlay.functions.validation import Mode
-from inlay.functions.verdict import QUEUE_STEP, code_of
+from inlay.functions.verdict import QUEUE_STEP, code_of, of_aws
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs.client import SQSClient
@@ -162,9 +162,10 @@ def connected() -> Iterator[SQSClient]:
     try:
         yield boto3.client("sqs")
     except (BotoCoreError, ClientError) as error:
-        raise StoreUnavailable(
-            f"SQS refuses the request: {error}",
-            next_step="Check the queue's URL, the region and the credentials",
+        raise of_aws(
+            error,
+            "SQS refuses the request",
+            "Check the queue's URL, the region and the credentials",
         ) from error
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-from inlay.errors import ErrorKind, InlayError
+from inlay.errors import AccessDenied, ErrorKind, InlayError, PageError, StoreUnavailable
 
 
 class MessageFate(Enum):
@@ -45,3 +45,18 @@ def code_of(failure: Exception) -> str:
     code = error.get("Code") if isinstance(error, dict) else None
     named = isinstance(code, str) and _CODE.fullmatch(code)
     return str(code) if named else type(failure).__name__
+
+
+def of_aws(error: Exception, words: str, next_step: str) -> InlayError:
+    """The meaning of what the SDK raises of a service that an operator asks: whether the same again may
+    help, which a missing region, no credentials or no right do not."""
+    from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
+
+    about = f"{words}: {error}"
+    if isinstance(error, (ConnectionError, HTTPClientError)):
+        return StoreUnavailable(about, next_step=next_step)
+    if isinstance(error, ClientError):
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        busy = status >= 500 or status == 429 or "Throttl" in code_of(error)
+        return (StoreUnavailable if busy else AccessDenied)(about, next_step=next_step)
+    return PageError(about, next_step=next_step)

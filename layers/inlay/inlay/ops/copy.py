@@ -30,7 +30,13 @@ from inlay.errors import InlayError, InvalidRequest, KeyTaken
 from inlay.format import keys
 from inlay.format.entry import DataFile, Types
 from inlay.format.leaves import decode_files, encode_files
-from inlay.format.properties import ARROW_CATEGORIES, ARROW_TYPES, REMEMBERED, settings
+from inlay.format.properties import (
+    ARROW_CATEGORIES,
+    ARROW_TYPES,
+    REMEMBERED,
+    columns_of,
+    settings,
+)
 from inlay.format.snapshot import Commit, Snapshot
 from inlay.ops.commit.driver import write_segment
 from inlay.ops.context import Context
@@ -38,6 +44,7 @@ from inlay.ops.data import copy_object, write_batches
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.create import check_free, first_version
 from inlay.parquet.read.selection import Projection
+from inlay.parse.grammar import quote_path
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
@@ -174,9 +181,21 @@ def empty(
         specs=source.specs,
         spec_id=source.spec_id,
         stats_columns=source.stats_columns,
-        properties=settings(source.properties) | {name: source.properties[name] for name in kept},
+        properties={
+            name: _of_now(source, name, text) for name, text in settings(source.properties).items()
+        }
+        | {name: source.properties[name] for name in kept},
     )
     return LoadedTable(State(made), "", b"", date_us, ctx.clock.monotonic())
+
+
+def _of_now(source: Snapshot, name: str, text: str) -> str:
+    """The value of a property, its columns by the names that they have now: the new table knows no others.
+    A column that was dropped stays as it is named."""
+    columns = columns_of(name, text)
+    fields = [(column, source.column_named(column)) for column in columns]
+    named = [c if field is None else quote_path((field.name,)) for c, field in fields]
+    return ", ".join(named) if columns else text
 
 
 def seen(source: Context, into: Context, entry: DataFile) -> tuple[Location, str] | None:
