@@ -104,3 +104,20 @@ def test_a_creation_that_failed_is_repeated(tmp_path: Path) -> None:
         if "/data/" not in info.key:
             store.delete([info.key])
     assert inlay.create(t.uri, ROWS).count() == 1
+
+
+def test_a_file_of_another_table_is_not_adopted_but_copied(tmp_path: Path) -> None:
+    """That table's next garbage collection would take it, and rows that it has deleted would come back."""
+    rows = pa.table({"id": [1, 2]})
+    inlay.create(tmp_path / "theirs", rows)
+    [file] = (tmp_path / "theirs/data").rglob("*.parquet")
+    into = inlay.create(tmp_path / "ours", rows.schema)
+    [outcome] = into.ingest([file.as_uri()], adopt=True).outcomes
+    assert outcome.state == "rejected" and "which deletes it when" in str(outcome.error)
+    copied = inlay.create(tmp_path / "copied", rows.schema)
+    [outcome] = copied.ingest([file.as_uri()]).outcomes
+    assert outcome.state == "ingested"
+    # Of a table that is no more it is a file like any other.
+    (tmp_path / "theirs/_latest_manifest").unlink()
+    [outcome] = into.ingest([file.as_uri()], adopt=True).outcomes
+    assert outcome.state == "ingested"

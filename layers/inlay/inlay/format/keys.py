@@ -198,6 +198,17 @@ def is_foreign(key: str) -> bool:
     return classify(key) in _DELETED and _WRITTEN.fullmatch(key) is None
 
 
+def table_of(key: str) -> str | None:
+    """Where the table is whose data file is called so, if a table calls it so.
+
+    >>> table_of("lake/t/data/2026/11/27/17/8eb960fa-22ba-47aa-98f6-6c595f7893da.parquet")
+    'lake/t/'
+    """
+    root, _, rest = key.rpartition(DATA)
+    is_of_a_table = key.startswith(DATA) or root.endswith("/")
+    return root if is_of_a_table and _WRITTEN.fullmatch(DATA + rest) else None
+
+
 def classify(key: str) -> ObjectKind:
     if key == POINTER:
         return ObjectKind.POINTER

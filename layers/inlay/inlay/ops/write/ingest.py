@@ -129,6 +129,7 @@ from inlay.storage.base import (
     NULL_VERSION,
     ByteRange,
     Got,
+    Head,
     Location,
     Missing,
     ObjectStore,
@@ -973,6 +974,7 @@ def _take(
     if _has_unused_entries(ctx, seen, adopt, loaded.snapshot):
         seen = replace(seen, recode=True)
     if adopt:
+        _refuse_of_a_table(ctx, seen.source.location)
         return (seen.in_place,)
     if _is_cut(seen, adopt, loaded.snapshot):
         return _split(ctx, loaded, seen)
@@ -984,6 +986,22 @@ def _take(
     except SourceChanged:
         return Superseded(seen.source)
     return (replace(seen.entry, key=key),)
+
+
+def _refuse_of_a_table(ctx: Context, location: Location) -> None:
+    """Raises `InvalidRequest` for a file that a table calls its own: it deletes it when it no longer needs
+    it, and its rows are those that the table's deletes leave. A request, for names that tables give."""
+    root = keys.table_of(location.key)
+    if root is not None and isinstance(
+        ctx.store_at(location.bucket).head(root + keys.POINTER), Head
+    ):
+        raise InvalidRequest(
+            f"the file is of the table at {replace(location, key=root).uri}, which deletes it when it no "
+            "longer needs it",
+            next_step="Append what a scan of that table returns, or make a table of it by `inlay copy` or "
+            "`inlay clone`",
+            key=location.key,
+        )
 
 
 def _check_rows(ctx: Context, batch: _Batch, adopt: bool) -> None:
