@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import predicate_strategies as some
 import pytest
 from hypothesis import given, settings
@@ -16,9 +18,7 @@ from inlay.format.predicate_fold import PredicateBuilder, PredicateFold
 def test_what_is_made_of_the_parts_is_the_predicate(predicate: Predicate) -> None:
     again = PredicateBuilder().of(predicate)
     # NaN is not equal to itself in Python; one run of wildcards is as good as two.
-    assert repr(again) == repr(predicate).replace("%%%%", "%").replace("%%%", "%").replace(
-        "%%", "%"
-    )
+    assert re.sub("%+", "%", repr(again)) == re.sub("%+", "%", repr(predicate))
 
 
 @given(

@@ -48,7 +48,7 @@ def counts_of(kind: pa.DataType) -> st.SearchStrategy[int]:
 
 def decimals_of(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
     numbers = st.integers(-(10**precision) + 1, 10**precision - 1)
-    return numbers.map(lambda n: Decimal(n).scaleb(-scale))
+    return numbers.map(lambda n: Decimal(f"{n}E-{scale}"))  # exact, however many digits
 
 
 KINDS = [
@@ -61,6 +61,8 @@ KINDS = [
     (pa.binary(), st.binary()),
     (pa.decimal128(12, 3), decimals_of(12, 3)),
     (pa.decimal128(27, 0), decimals_of(27, 0)),
+    (pa.decimal256(12, 3), decimals_of(12, 3)),
+    (pa.decimal256(76, 30), decimals_of(76, 30)),
 ]
 
 
@@ -89,6 +91,7 @@ def test_arrays_are_those_of_pyarrow(kind, values):
         (pa.uint32(), -1),
         (pa.decimal128(4, 2), Decimal("123.45")),
         (pa.decimal128(4, 2), Decimal("1.234")),
+        (pa.decimal256(4, 2), Decimal("123.45")),
         (pa.string(), 5),
         (pa.bool_(), "yes"),
         (pa.date32(), "2026-01-01"),

@@ -27,8 +27,9 @@ import inlay
 
 table = inlay.open(sys.argv[1])
 conditions = ["id > 990 and s = 'x995'", "d < 3.5", "s like 'x99%'", "id in (1, 5, 995)", "s is null"]
+conditions += ["id % 500 = 3", "s || 'a' = 'x8a'", "-id > -2", "id - 0.5 < 1"]
 found = [table.scan(where=each).to_arrow().num_rows for each in conditions]
-assert found == [1, 8, 11, 2, 0], found
+assert found == [1, 8, 11, 2, 0, 2, 1, 2, 2], found
 assert table.scan(order_by="d desc, s", limit=2).to_arrow()["id"].to_pylist() == [999, 998]
 assert table.scan(where="id > 0").count() == 896
 assert "pandas" not in sys.modules, "pandas was imported"

@@ -285,13 +285,12 @@ def _remainder(node: Apply, values: list[pa.Array]) -> pa.Array:
     if any(pa.types.is_uint64(value.type) for value in values):
         return _large_remainder(values)
     one, other = (value.cast(pa.int64()) for value in values)
-    if pc.any(pc.equal(other, 0), min_count=0).as_py():
-        both = pc.and_(one.is_valid(), pc.fill_null(pc.equal(other, 0), False))
-        if both.true_count:
-            raise NotCalculable("a row divides by zero in %")
-        other = pc.if_else(pc.equal(other, 0), 1, other)
+    is_zero = pc.equal(other, to_scalar(0, pa.int64()))
+    if pc.and_(one.is_valid(), is_zero).true_count:
+        raise NotCalculable("a row divides by zero in %")
     # The least number has no opposite: the remainder by -1 is that by 1.
-    other = pc.if_else(pc.equal(other, -1), 1, other)
+    as_by_one = pc.or_(is_zero, pc.equal(other, to_scalar(-1, pa.int64())))
+    other = pc.if_else(as_by_one, to_scalar(1, pa.int64()), other)
     return pc.subtract(one, pc.multiply(pc.divide(one, other), other))
 
 
@@ -309,7 +308,7 @@ def _large_remainder(values: list[pa.Array]) -> pa.Array:
     """Where one side has more whole numbers than int64: of the magnitudes, with the sign of the first."""
     one, other = (_magnitude(value) for value in values)
     is_zero = pc.equal(other, to_scalar(0, pa.uint64()))
-    if pc.and_(one.is_valid(), pc.fill_null(is_zero, False)).true_count:
+    if pc.and_(one.is_valid(), is_zero).true_count:
         raise NotCalculable("a row divides by zero in %")
     other = pc.if_else(is_zero, to_scalar(1, pa.uint64()), other)
     remainder = pc.subtract(one, pc.multiply(pc.divide(one, other), other))
@@ -930,7 +929,9 @@ _FUNCTIONS: dict[str, _Function] = {
     "replace": _text(_with_replaced),
     "substr": _text(_slice),
     "concat": lambda node, values: pc.binary_join_element_wise(
-        *(value.cast(pa.string()) for value in values), "", null_handling="emit_null"
+        *(value.cast(pa.string()) for value in values),
+        to_scalar("", pa.string()),
+        null_handling="emit_null",
     ),
     "length": _length,
     "year": _part(pc.year),

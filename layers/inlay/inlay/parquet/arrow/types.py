@@ -128,9 +128,10 @@ def _buffers(values: Sequence[Any], kind: pa.DataType) -> list[pa.Buffer] | None
         return _variable(
             [b"" if value is None else memoryview(value).tobytes() for value in values]
         )
-    if pa.types.is_decimal128(kind):
+    if pa.types.is_decimal128(kind) or pa.types.is_decimal256(kind):
+        width = kind.byte_width
         unscaled = [0 if value is None else _unscaled(value, kind) for value in values]
-        return [pa.py_buffer(b"".join(n.to_bytes(16, "little", signed=True) for n in unscaled))]
+        return [pa.py_buffer(b"".join(n.to_bytes(width, "little", signed=True) for n in unscaled))]
     return None
 
 
@@ -139,7 +140,7 @@ def _is_inexact(value: Any) -> bool:
     return type(value) is int and int(float(value)) != value
 
 
-def _unscaled(value: Any, kind: pa.Decimal128Type) -> int:
+def _unscaled(value: Any, kind: pa.Decimal128Type | pa.Decimal256Type) -> int:
     if type(value) is not Decimal or not value.is_finite():
         raise TypeError
     sign, digits, exponent = value.as_tuple()
