@@ -226,7 +226,7 @@ def _known_idle(
     listing = roots.history.listing
     if listing is None or loaded.has_open_times or loaded.transaction is not None:
         return None
-    plan = roots.plan(listing.current(ctx.key("")), before_us)
+    plan = roots.plan(listing.current(ctx), before_us)
     is_idle = not (
         plan.doomed
         or listing.uploads_before(before_us)

@@ -235,6 +235,10 @@ class Context:
         """The store key of an object named relative to the table root."""
         return f"{self.root}/{relative}" if self.root else relative
 
+    def relative(self, key: str) -> str:
+        """The name of what is under the table's root, the inverse of `key`; other keys as they are."""
+        return key.removeprefix(self.key(""))
+
     def get(self, relative: str) -> Got | None:
         """An object of the table; None if there is none. One GET."""
         answer = self.store.get(self.key(relative))

@@ -156,8 +156,7 @@ def _begin(ctx: Context, snapshot: Snapshot, tasks: tuple[FileTask, ...]) -> _Be
     listed = (
         info for prefix in (keys.DATA, keys.SEGMENTS) for info in ctx.store.list(ctx.key(prefix))
     )
-    here = ctx.key("")
-    return _Begun(UUID(note["id"]), {info.key.removeprefix(here): info.size for info in listed})
+    return _Begun(UUID(note["id"]), {ctx.relative(info.key): info.size for info in listed})
 
 
 # -- files ----------------------------------------------------------------------------------------

@@ -149,9 +149,8 @@ def _objects(ctx: Context) -> tuple[list[ObjectInfo], list[ObjectInfo]]:
     ours: list[ObjectInfo] = []
     kept: list[ObjectInfo] = []
     decisions: dict[str, ObjectInfo] = {}
-    root = ctx.key("")
-    for info in ctx.store.list(root):
-        relative = info.key[len(root) :]
+    for info in ctx.store.list(ctx.key("")):
+        relative = ctx.relative(info.key)
         kind = classify(relative)
         if kind is ObjectKind.DECISION:
             decisions[relative] = info

@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -258,31 +259,27 @@ class Usage:
         return sum(self.requests.values())
 
     def __add__(self, other: Usage) -> Usage:
-        return _combined(self, other, 1)
+        return Usage(
+            Counter(self.requests) + Counter(other.requests),
+            self.bytes_up + other.bytes_up,
+            self.bytes_down + other.bytes_down,
+        )
 
     def __sub__(self, earlier: Usage) -> Usage:
-        return _combined(self, earlier, -1)
+        return Usage(
+            Counter(self.requests) - Counter(earlier.requests),
+            self.bytes_up - earlier.bytes_up,
+            self.bytes_down - earlier.bytes_down,
+        )
 
 
 NO_USAGE: Final = Usage({}, 0, 0)
 
 
-def _combined(one: Usage, other: Usage, sign: int) -> Usage:
-    """`one ± other`, without verbs whose counts are zero."""
-    counts = dict(one.requests)
-    for verb, count in other.requests.items():
-        counts[verb] = counts.get(verb, 0) + sign * count
-    return Usage(
-        {verb: count for verb, count in counts.items() if count},
-        one.bytes_up + sign * other.bytes_up,
-        one.bytes_down + sign * other.bytes_down,
-    )
-
-
 @dataclass(slots=True)
 class _Counters:
     lock: threading.Lock = field(default_factory=threading.Lock)
-    requests: dict[str, int] = field(default_factory=dict)
+    requests: Counter[str] = field(default_factory=Counter)
     bytes_up: int = 0
     bytes_down: int = 0
 
@@ -297,7 +294,7 @@ class Meter:
     def sent(self, verb: str, bytes_up: int = 0) -> None:
         counters = self._counters.get()
         with counters.lock:
-            counters.requests[verb] = counters.requests.get(verb, 0) + 1
+            counters.requests[verb] += 1
             counters.bytes_up += bytes_up
 
     def received(self, bytes_down: int) -> None:

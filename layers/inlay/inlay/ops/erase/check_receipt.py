@@ -274,14 +274,14 @@ def _bodies(ctx: Context) -> Iterator[tuple[str, bytes]]:
     keys = [info.key for info in ctx.store.list(ctx.key(RECEIPTS))]
     for key, answer in zip(keys, ctx.map(ctx.store.get, keys), strict=True):
         if isinstance(answer, Got):
-            yield key.removeprefix(ctx.key("")), answer.body
+            yield ctx.relative(key), answer.body
 
 
 def _against_bucket(ctx: Context, check: ReceiptCheck, body: Mapping[str, Any]) -> None:
     problems: list[str] = []
     lists = {step: list(_lists_of(ctx, body, step, problems)) for step in ("gone", "left", "look")}
-    prefix = ctx.key("")
-    now = {(v.key.removeprefix(prefix), v.version_id): v for v in ctx.store.list_versions(prefix)}
+    listed_now = ctx.store.list_versions(ctx.key(""))
+    now = {(ctx.relative(v.key), v.version_id): v for v in listed_now}
     # A key is never written twice, but those swapped: neither what readers get nor, below it or below a
     # delete marker, what whoever asks for older versions gets.
     bodies: dict[str, list[ObjectVersion]] = defaultdict(list)

@@ -547,7 +547,7 @@ class _Sweeper:
                 self.ctx,
                 min(e.opened_version for e in due.ready),
                 self.written,
-                (listed.key for listed in listing.current("")),
+                (listed.key for listed in listing.current(self.ctx)),
             ),
             later=self._deletes_since(loaded, min(e.phase_version for e in due.ready)),
             pending=[m.id for m in loaded.state.markers() if m.erasure is None],
@@ -670,15 +670,14 @@ class _Sweeper:
         before_us = cutoff_with_margin(
             loaded.snapshot.boundary.time_us or 0, self.options.margin_us
         )
-        prefix = ctx.key("")
         roots = Roots(ctx, loaded.date_us - self.options.life_us, self.history)
         roots.add(loaded.state)
-        plan = roots.plan(listing.current(prefix), before_us)
+        plan = roots.plan(listing.current(ctx), before_us)
         check_deletable(ctx, loaded.snapshot, plan.seen, self.options.margin_us)
         unneeded = {ctx.key(i.key) for i in plan.doomed}
 
         def goes(version: ObjectVersion) -> bool:
-            ours = classify(version.key[len(prefix) :]) is not ObjectKind.UNKNOWN
+            ours = classify(ctx.relative(version.key)) is not ObjectKind.UNKNOWN
             superseded = version.marker or not version.is_latest
             behind = version.modified_us < before_us
             return version.key in unneeded or (ours and superseded and behind)

@@ -273,17 +273,18 @@ def _judged(
     objects = Objects(ctx.store, ctx.root, ObjectCache(), versions=versions)
     path = version.key[len(prefix) :]
     by_name = landed_object(path, size=version.size)
+
+    def never_taken(kind: LandedKind) -> _Judged:
+        return _Judged(others=search_never_taken(objects, location, version, kind, predicates))
+
     if by_name.is_ignored:
-        return _Judged(
-            others=search_never_taken(objects, location, version, by_name.kind, predicates)
-        )
+        return never_taken(by_name.kind)
     try:
         inspected = inspect_source(ctx, source, loaded.snapshot)
     except InlayError as error:
         if error.kind in (ErrorKind.RETRY, ErrorKind.PAGE):
             raise
-        kind = identify(ctx, source.content, path, loaded.snapshot).kind
-        return _Judged(others=search_never_taken(objects, location, version, kind, predicates))
+        return never_taken(identify(ctx, source.content, path, loaded.snapshot).kind)
     if inspected is None:
         return _Judged(waits="it changed while it was read")
     if isinstance(inspected, InspectedRecords):
@@ -292,10 +293,7 @@ def _judged(
         except InlayError as error:
             if error.kind is not ErrorKind.INPUT:
                 raise
-        # Refused by what is in it: no event will bring it in.
-        return _Judged(
-            others=search_never_taken(objects, location, version, LandedKind.DATA, predicates)
-        )
+        return never_taken(LandedKind.DATA)  # refused by what is in it: no event will bring it in
 
     def judge(predicate: Predicate) -> _Judged:
         task = FileTask(

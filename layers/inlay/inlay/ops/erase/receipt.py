@@ -165,10 +165,9 @@ class List:
 
 def receipts_since(ctx: Context, since_us: int) -> Iterator[str]:
     """The keys, under the table's root, of the receipts that were written after a time: one listing."""
-    root = ctx.key("")
     for info in ctx.store.list(ctx.key(RECEIPTS)):
         if info.modified_us > since_us and info.key.endswith(".json"):
-            yield info.key.removeprefix(root)
+            yield ctx.relative(info.key)
 
 
 def is_ours(key: str) -> bool:
@@ -306,8 +305,7 @@ def write_gone(
     written: Written,
 ) -> List:
     """What is about to be deleted: keys of this library, with version ids; the number of others."""
-    prefix = ctx.key("")
-    named = [(v.key.removeprefix(prefix), v.version_id) for v in versions]
+    named = [(ctx.relative(v.key), v.version_id) for v in versions]
     ours = sorted([key, version_id] for key, version_id in named if is_ours(key))
     body = {"objects": ours, "others": len(named) - len(ours), "uploads": uploads}
     return _write_list(ctx, version, "gone", erasures, body, len(named), written)
@@ -321,7 +319,7 @@ def write_left(
     written: Written,
 ) -> List:
     """What exists: [key, ETag, version id, bytes, kind], without objects that are swapped."""
-    named = ((v.key.removeprefix(ctx.key("")), v) for v in versions)
+    named = ((ctx.relative(v.key), v) for v in versions)
     rows = [
         [key, v.etag, v.version_id, v.size, classify(key).value]
         for key, v in named
@@ -338,12 +336,12 @@ def load_lists(
     list_keys: Iterable[str] | None = None,
 ) -> list[tuple[List, dict[str, Any]]]:
     """The lists written on `since_version` or later, oldest first. One GET for each that this run has not
-    `written`, and a listing, unless the caller has just made one of the whole table: the keys `there`."""
-    prefix, root = ctx.key(EVIDENCE), ctx.key("")
-    after = f"{prefix}{max(since_version - 1, 0):08d}~"
+    `written`, and a listing, unless the caller has just made one of the whole table: `list_keys`."""
+    after = f"{EVIDENCE}{max(since_version - 1, 0):08d}~"
     if list_keys is None:
-        list_keys = (info.key for info in ctx.store.list(prefix, start_after=after))
-    names = sorted(k.removeprefix(root) for k in list_keys if k.startswith(prefix) and k > after)
+        listed = ctx.store.list(ctx.key(EVIDENCE), start_after=ctx.key(after))
+        list_keys = (ctx.relative(info.key) for info in listed)
+    names = sorted(k for k in list_keys if k.startswith(EVIDENCE) and k > after)
     # What else somebody put there is an unknown object.
     keys = [key for key in names if classify(key) is ObjectKind.RECEIPT]
 
@@ -399,7 +397,7 @@ def receipt_of(
     salt = LedgerSalt.of(snapshot.properties)
     # An erasure that a library without key ids took to `purge` has the digest alone.
     made_with, _, digest = (erasure.digest or "").rpartition(":")
-    objects = [(v.key.removeprefix(ctx.key("")), v) for v in facts.versions]
+    objects = [(ctx.relative(v.key), v) for v in facts.versions]
     unknown = [[k, v.etag, v.version_id] for k, v in objects if classify(k) is ObjectKind.UNKNOWN]
     receipts = {k for k, v in objects if classify(k) is ObjectKind.RECEIPT and not v.marker}
     body: dict[str, Any] = {
@@ -472,7 +470,7 @@ def _came_after(
     if look is None:
         return None
     opened = {row[0] for row in look["files"]}
-    keys = {v.key.removeprefix(ctx.key("")) for v in versions if v.is_latest and not v.marker}
+    keys = {ctx.relative(v.key) for v in versions if v.is_latest and not v.marker}
     came = sorted(k for k in keys - opened if classify(k) is ObjectKind.DATA)
     return {"count": len(came), "files": [k if is_ours(k) else WITHHELD for k in came[:MAX_NAMED]]}
 

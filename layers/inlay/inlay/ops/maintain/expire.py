@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 
 from inlay.errors import (
     ClocksDisagree,
@@ -90,9 +91,8 @@ def check_still_there(ctx: Context, doomed: Iterable[str]) -> None:
 
 
 def list_objects(ctx: Context) -> Iterator[Listed]:
-    prefix = ctx.key("")
-    for info in ctx.store.list(prefix):
-        yield Listed(info.key[len(prefix) :], info.size, info.modified_us)
+    for info in ctx.store.list(ctx.key("")):
+        yield Listed(ctx.relative(info.key), info.size, info.modified_us)
 
 
 def check_deletable(ctx: Context, snapshot: Snapshot, seen: ListingFacts, margin_us: int) -> None:
@@ -151,11 +151,11 @@ class Listing:
         versions = list(ctx.store.list_versions(prefix))
         return cls(versions, list(ctx.store.list_uploads(prefix)))
 
-    def current(self, prefix: str) -> Iterator[Listed]:
+    def current(self, ctx: Context) -> Iterator[Listed]:
         """Objects as `list_objects` gives them."""
         for v in self.versions:
             if v.is_latest and not v.marker:
-                yield Listed(v.key[len(prefix) :], v.size, v.modified_us)
+                yield Listed(ctx.relative(v.key), v.size, v.modified_us)
 
     def uploads_before(self, before_us: int) -> list[Upload]:
         return [u for u in self.uploads if u.started_us < before_us]
@@ -233,22 +233,18 @@ class Roots:
         self.gone_through = expired_before(current, before_us=self.since_us + 1)
         between = range(self.gone_through + 1, current.version)
         bearers: dict[HeadObject, Snapshot] = {}
-        for snapshot in self._load(current, self._present(current, between)):
-            self._take_next(snapshot)
+        for snapshot in chain(self._load(current, self._present(current, between)), [current]):
+            if self._newest is not None:
+                self.kept |= versions_named_until(self._newest, snapshot, since_us=self.since_us)
+            self._newest = snapshot
+            self._take(current, snapshot)
             bearers |= dict.fromkeys(heads(snapshot), snapshot)
-            if self._can_be_opened(current, snapshot.version):
-                self._promise(snapshot)
-        self._take_next(current)
-        self._promise(current)
-        bearers |= dict.fromkeys(heads(current), current)
         self._take_heads(current, bearers)
         # A version that was committed since `current` was read, and published, has no archive yet; the
         # next round of roots meets it, and what it brought is younger than the boundary.
         self.kept |= self._held | {v for v in published_versions if v <= current.version}
         for snapshot in self._load(current, sorted(self.kept - self._seen)):
-            self._take(snapshot)
-            if self._can_be_opened(current, snapshot.version):
-                self._promise(snapshot)
+            self._take(current, snapshot)
         self._resolve(state)
 
     def _can_be_opened(self, current: Snapshot, version: int) -> bool:
@@ -283,29 +279,25 @@ class Roots:
         unread = [v for v in versions if v not in self._seen]
         if not unread or unread[0] >= current.oldest_version:
             return unread
-        prefix, listing = self.ctx.key(""), self.history.listing
+        listing = self.history.listing
         if listing is None:
             after = self.ctx.key(keys.SEGMENTS) + "~"
             listed = self.ctx.store.list(self.ctx.key(keys.ARCHIVES), start_after=after)
-            names = [info.key[len(prefix) :] for info in listed]
+            names = [self.ctx.relative(info.key) for info in listed]
         else:
-            names = [item.key for item in listing.current(prefix)]
+            names = [item.key for item in listing.current(self.ctx)]
         archives = {keys.archive_version(n) for n in names if n.startswith(keys.ARCHIVES)}
         return [v for v in unread if v in archives or v >= current.oldest_version]
-
-    def _take_next(self, snapshot: Snapshot) -> None:
-        if self._newest is not None:
-            self.kept |= versions_named_until(self._newest, snapshot, since_us=self.since_us)
-        self._newest = snapshot
-        self._take(snapshot)
 
     def _promise(self, snapshot: Snapshot) -> None:
         tiers = (snapshot.files, snapshot.markers, snapshot.ledger.records)
         self._promised |= {s.id for tier in tiers for s in tier.segments}
 
-    def _take(self, snapshot: Snapshot) -> None:
+    def _take(self, current: Snapshot, snapshot: Snapshot) -> None:
         self._seen.add(snapshot.version)
         self._reach.add(snapshot)
+        if self._can_be_opened(current, snapshot.version):
+            self._promise(snapshot)
 
     def _load(self, current: Snapshot, versions: Iterable[int]) -> Iterator[Snapshot]:
         def load(version: int) -> Snapshot | None:
@@ -341,42 +333,42 @@ class Roots:
             nodes={**known.nodes, **before.nodes},
         )
         nodes = self._reach.nodes
-        contents = self._load_ending(state, contents, {"files": nodes})
-        need = NeedSegments(files=tuple(s for i, s in nodes.items() if i not in contents.nodes))
-        contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
+        contents = self._with_segments(state, contents, {"files": nodes})
         for node_id in nodes.keys() & self._promised:
             self._promised |= {leaf.id for leaf in contents.nodes[node_id]}
         self._reach.open(contents.nodes)
-        files, markers = self._reach.files, self._reach.markers
-        contents = self._load_ending(state, contents, {"files": files, "markers": markers})
-        need = NeedSegments(
-            files=tuple(s for i, s in files.items() if i not in contents.files),
-            markers=tuple(s for i, s in markers.items() if i not in contents.markers),
-        )
-        contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
-        self.history.contents = contents
+        leaves = {"files": self._reach.files, "markers": self._reach.markers}
+        contents = self.history.contents = self._with_segments(state, contents, leaves)
         # An adopted file may be within the table's own prefix: there it is listed by its key.
-        inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"
+        inside = self.ctx.location("")
         self.needed = self._published | {
             name.removeprefix(inside) for name in self._reach.resolve(contents)
         }
 
-    def _load_ending(
+    def _with_segments(
         self, state: State, contents: Contents, reached: Mapping[str, dict[str, Segment]]
     ) -> Contents:
-        """Segments that only expired versions need, as far as they exist: an erasure ends such versions
-        before their grace is over, and a delayed archive may land since."""
-        known = {*contents.files, *contents.markers, *contents.nodes, *self._promised}
+        """`contents` with the segments that were `reached`. Those that only expired versions need, as far
+        as they exist, or they are reached no more: an erasure ends such versions before their grace is
+        over, and a delayed archive may land since."""
+
+        def loaded(**need: tuple[Segment, ...]) -> Contents:
+            before = State(state.snapshot, contents)
+            return load_segments(self.ctx, before, NeedSegments(**need)).contents
+
+        known = {*contents.files, *contents.markers, *contents.nodes}
         for kind, segments in reached.items():
-            for name in [name for name in segments if name not in known]:
-                need = NeedSegments(**{kind: (segments[name],)})
+            for name in [n for n in segments if n not in known and n not in self._promised]:
                 try:
-                    contents = load_segments(
-                        self.ctx, State(state.snapshot, contents), need
-                    ).contents
+                    contents = loaded(**{kind: (segments[name],)})
+                    known.add(name)
                 except (CorruptTable, SnapshotGone):
                     del segments[name]
-        return contents
+        promised = {
+            kind: tuple(s for name, s in segments.items() if name not in known)
+            for kind, segments in reached.items()
+        }
+        return loaded(**promised)
 
     def plan(self, listed: Iterable[Listed], before_us: int) -> GarbagePlan:
         return plan_garbage(

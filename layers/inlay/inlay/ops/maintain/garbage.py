@@ -111,10 +111,10 @@ class Range(NamedTuple):
     needed: frozenset[str]
 
     def listed(self, ctx: Context) -> Iterator[Listed]:
-        root, until = ctx.key(""), self.until
-        after = None if self.after is None else root + self.after
-        objects = ctx.store.list(root, start_after=after)
-        listed = (Listed(o.key[len(root) :], o.size, o.modified_us) for o in objects)
+        until = self.until
+        after = None if self.after is None else ctx.key(self.after)
+        objects = ctx.store.list(ctx.key(""), start_after=after)
+        listed = (Listed(ctx.relative(o.key), o.size, o.modified_us) for o in objects)
         return listed if until is None else takewhile(lambda item: item.key <= until, listed)
 
 
@@ -177,8 +177,7 @@ def _days(ctx: Context, kind: str) -> list[str]:
     for _ in ("year", "month", "day"):
         below = ctx.map(lambda folder: list(ctx.store.list_prefixes(folder)), folders)
         folders = [folder for some in below for folder in some]
-    root = len(ctx.key(""))
-    return [folder[root:] for folder in folders]
+    return [ctx.relative(folder) for folder in folders]
 
 
 def key_ranges(needed: Iterable[str], cuts: Sequence[str]) -> Iterator[Range]:

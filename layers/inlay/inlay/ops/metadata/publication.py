@@ -206,9 +206,8 @@ def find_reachable(ctx: Context) -> Reached:
     try:
         publication = load_publication(ctx).publication
     except CorruptTable:
-        prefix = ctx.key("")
-        every = ctx.store.list(prefix + keys.PUBLISHED)
-        return Reached(objects=frozenset(o.key[len(prefix) :] for o in every))
+        every = ctx.store.list(ctx.key(keys.PUBLISHED))
+        return Reached(objects=frozenset(ctx.relative(o.key) for o in every))
     if publication is None:
         return Reached()
     refuse_foreign(ctx, publication, load_hint(ctx), look_ahead=True)

@@ -244,7 +244,7 @@ def _objects_at(ctx: Context) -> Sequence[str]:
     own = (ARCHIVES + "v", SEGMENTS, DATA, TOMBSTONES, f"{MEMORY}/", PUBLISHED)
     for folders in (("",), own):
         listed = [islice(ctx.store.list(ctx.key(folder)), _MANY) for folder in folders]
-        keys = [info.key.removeprefix(ctx.key("")) for infos in listed for info in infos]
+        keys = [ctx.relative(info.key) for infos in listed for info in infos]
         if len(keys) < _MANY:
             break
     return keys

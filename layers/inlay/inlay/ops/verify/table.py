@@ -147,9 +147,8 @@ def read_pointer(ctx: Context) -> Pointer | BrokenPointer:
 
 def archived_versions(ctx: Context) -> list[int]:
     """All versions that have an archive object, in order, by a listing."""
-    prefix = ctx.key(keys.ARCHIVES + "v")
-    root = len(ctx.key(""))
-    versions = (archive_version(info.key[root:]) for info in ctx.store.list(prefix))
+    archives = ctx.store.list(ctx.key(keys.ARCHIVES + "v"))
+    versions = (archive_version(ctx.relative(info.key)) for info in archives)
     return sorted(v for v in versions if v is not None)
 
 
@@ -528,7 +527,7 @@ class TableCheck:
             publication = load_publication(self.ctx).publication
             refuse_foreign(self.ctx, publication, load_hint(self.ctx), look_ahead=True)
         except ForeignCommit as error:
-            key = error.key and error.key.removeprefix(self.ctx.key(""))
+            key = error.key and self.ctx.relative(error.key)
             self.findings.add("foreign_commit", key, error.message)
         except CorruptTable as error:
             self.findings.add("publication_corrupt", keys.PUBLISHED_POINTER, error.message)
@@ -568,7 +567,7 @@ class TableCheck:
         return entries_of
 
     def _orphans(self) -> dict[str, Tally]:
-        inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"
+        inside = self.ctx.location("")
         needed = {name.removeprefix(inside) for name in self.reachable.resolve(self.contents)}
         self.ending.open(self._left(self.ending.nodes, "nodes", self.contents.nodes))
         ending = Contents(
