@@ -12,6 +12,7 @@ import os
 import pickle
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,7 +28,17 @@ from inlay.errors import (
 )
 from inlay.storage import azure_account, gcs, rest
 from inlay.storage.azure import AzureStore
-from inlay.storage.base import IF_ABSENT, Got, Head, IfMatch, Location, Missing, Refused, Written
+from inlay.storage.base import (
+    IF_ABSENT,
+    ByteRange,
+    Got,
+    Head,
+    IfMatch,
+    Location,
+    Missing,
+    Refused,
+    Written,
+)
 from inlay.storage.gcs import GcsStore
 from inlay.storage.open import parse_location, store_at
 from inlay.storage.write_once import complete_once, write_once
@@ -148,6 +159,30 @@ class TestLostAnswers:
         server.script = [Say(done.status, body=done.body, headers=done.headers, date=None)]
         with pytest.raises(StoreUnavailable):
             store.put("k", b"new")
+
+    def test_bytes_of_another_place_are_no_answer(self, service: Service) -> None:
+        store, server, _, read = service
+
+        def partial(said: str, body: bytes) -> Say:
+            return replace(
+                read, status=206, body=body, headers={**read.headers, "Content-Range": said}
+            )
+
+        asked = ByteRange(2, 5)
+        server.script = [partial("bytes 2-4/10", b"234")]
+        answer = store.get("k", byte_range=asked)
+        assert isinstance(answer, Got)
+        assert (answer.body, answer.size) == (b"234", 10)
+        for said, body in (
+            ("bytes 3-5/10", b"345"),
+            ("bytes 2-4/10", b"23"),
+            ("bytes 2-3/10", b"23"),
+            ("bytes 0-9/10", b"0123456789"),
+            ("bytes */10", b"234"),
+        ):
+            server.script = [partial(said, body)]
+            with pytest.raises(StoreUnavailable, match="no answer from"):
+                store.get("k", byte_range=asked)
 
     def test_a_proxys_page_is_no_deletion(self, service: Service) -> None:
         store, server, _, _ = service
