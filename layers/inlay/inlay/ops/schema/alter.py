@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch, a_type
 from inlay.format.entry import DataFile
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, split_path
+from inlay.format.schema import Field, MapOf, Primitive, Schema, split_path
 from inlay.format.values import is_value
 from inlay.ops.commit.driver import Committed, Skipped, already_applied, commit_planned, recent_base
 from inlay.ops.context import Context
@@ -27,8 +27,9 @@ from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.ops.read.compare_statistics import check_key
 from inlay.parquet.arrow.declared import declarations
 from inlay.parquet.arrow.types import (
-    is_list,
-    plain_type,
+    Pair,
+    beside,
+    beside_within,
     primitive_from_arrow,
     schema_from_arrow,
     to_physical,
@@ -301,7 +302,7 @@ def _primitive(name: str, kind: Any) -> Primitive:
 
 def brings_columns(arrow: pa.Schema, schema: Schema) -> bool:
     """Whether data has fields that the table lacks. Raises `UnsupportedType` for those it cannot have."""
-    return next(_unknown(list(arrow), schema.fields, ()), None) is not None
+    return next(_unknown(beside(arrow, schema.fields), ()), None) is not None
 
 
 def admit_columns(ctx: Context, loaded: LoadedTable, arrow: Iterable[pa.Schema]) -> LoadedTable:
@@ -315,7 +316,7 @@ def admit_columns(ctx: Context, loaded: LoadedTable, arrow: Iterable[pa.Schema])
             return None
         columns: dict[Path, _New] = {}
         for each in schemas:
-            for path, new in _unknown(list(each), snapshot.schema.fields, ()):
+            for path, new in _unknown(beside(each, snapshot.schema.fields), ()):
                 columns.setdefault(path, new)
         if not columns:
             return None
@@ -329,30 +330,15 @@ def admit_columns(ctx: Context, loaded: LoadedTable, arrow: Iterable[pa.Schema])
     return commit_planned(ctx, loaded, plan).loaded
 
 
-def _unknown(
-    fields: Sequence[pa.Field], known: Sequence[Field], path: Path
-) -> Iterator[tuple[Path, _New]]:
-    """Fields that data has and a table lacks, at any depth, outermost only."""
-    by_name = {field.name: field for field in known}
-    for field in fields:
-        here = (*path, field.name)
-        there = by_name.get(field.name)
-        if there is None:
-            field = field.with_nullable(True)
-            yield here, (_new_field(here, field, None), tuple(_declared(here, field)))
-        else:
-            yield from _unknown_within(plain_type(field.type), there, here)
-
-
-def _unknown_within(arrow: pa.DataType, field: Field, path: Path) -> Iterator[tuple[Path, _New]]:
-    match field.type:
-        case Struct(fields) if pa.types.is_struct(arrow):
-            yield from _unknown([arrow.field(i) for i in range(arrow.num_fields)], fields, path)
-        case ListOf(element) if is_list(arrow):
-            yield from _unknown_within(plain_type(arrow.value_type), element, (*path, "element"))
-        case MapOf(_, value) if pa.types.is_map(arrow):
-            yield from _unknown_within(plain_type(arrow.item_type), value, (*path, "value"))
-        case (
-            Primitive() | Struct() | ListOf() | MapOf()
-        ):  # of another structure, it is refused later
-            return
+def _unknown(pairs: Iterable[Pair], path: Path) -> Iterator[tuple[Path, _New]]:
+    """Fields that data has and a table lacks, at any depth, outermost only, without those of maps' keys.
+    What has another structure is refused later."""
+    for column, field in pairs:
+        if column is not None and field is None:
+            here = (*path, column.name)
+            new = column.with_nullable(True)
+            yield here, (_new_field(here, new, None), tuple(_declared(here, new)))
+        elif column is not None and field is not None:
+            within = beside_within(column, field)
+            of_key = isinstance(field.type, MapOf)
+            yield from _unknown(within[1:] if of_key else within, (*path, field.name))

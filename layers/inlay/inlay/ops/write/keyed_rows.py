@@ -19,7 +19,7 @@ from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import FALSE, And, Comparison, In, IsNull, Or, Predicate
 from inlay.format.predicate import Literal as PredicateLiteral
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
+from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.values import order_key
 from inlay.ops.commit.group import archive_beside
 from inlay.ops.context import Context
@@ -28,7 +28,7 @@ from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.write.delete import key_field, key_markers, marker_of
 from inlay.parquet.arrow.conform import check_names
 from inlay.parquet.arrow.pieces import distinct_rows
-from inlay.parquet.arrow.types import is_list, plain_type, to_physical
+from inlay.parquet.arrow.types import beside_within, to_physical
 from inlay.parquet.read.selection import Projection
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import plan_scan
@@ -96,7 +96,7 @@ def given_columns(
     there = frozenset(arrow.names)
     given = tuple(field for field in schema.fields if field.name in there)
     for field in given:
-        within = _absent_within(arrow.field(field.name).type, field, field.name)
+        within = _absent_within(arrow.field(field.name), field, field.name)
         if within is not None:
             raise SchemaMismatch(
                 f"the data lacks {within!r} within a column that it has",
@@ -107,26 +107,14 @@ def given_columns(
     return Schema(schema.id, given, schema.version)
 
 
-def _absent_within(arrow: pa.DataType, field: Field, path: str) -> str | None:
+def _absent_within(column: pa.Field, field: Field, path: str) -> str | None:
     """A nested field of the table that the data's column lacks: replacing the column would lose it."""
-    arrow = plain_type(arrow)
-    pairs: list[tuple[pa.DataType | None, Field]] = []
-    match field.type:
-        case Struct(fields) if pa.types.is_struct(arrow):
-            at = {arrow.field(n).name: arrow.field(n).type for n in range(arrow.num_fields)}
-            pairs = [(at.get(child.name), child) for child in fields]
-        case ListOf(element) if is_list(arrow):
-            pairs = [(arrow.value_type, replace(element, name="element"))]
-        case MapOf(key, value) if pa.types.is_map(arrow):
-            pairs = [
-                (arrow.key_type, replace(key, name="key")),
-                (arrow.item_type, replace(value, name="value")),
-            ]
-    for arrow_type, child in pairs:
-        child_path = f"{path}.{child.name}"
-        within = child_path if arrow_type is None else _absent_within(arrow_type, child, child_path)
-        if within is not None:
-            return within
+    for inner, child in beside_within(column, field):
+        if child is not None:
+            here = f"{path}.{child.name}"
+            within = here if inner is None else _absent_within(inner, child, here)
+            if within is not None:
+                return within
     return None
 
 

@@ -16,14 +16,15 @@ import pyarrow.compute as pc
 
 from inlay.errors import SchemaMismatch
 from inlay.format.properties import arrow_categories, arrow_types
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
+from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.snapshot import Snapshot
 from inlay.format.values import decode_value, encode_value
 from inlay.parquet.arrow.types import (
     as_stored,
-    is_list,
+    beside,
+    beside_within,
+    inner_arrays,
     paired,
-    pairs_of,
     to_array,
     to_arrow_array,
     to_physical,
@@ -69,7 +70,7 @@ def dictionaries_of(
     batch: pa.RecordBatch, schema: Schema
 ) -> Iterator[tuple[Field, pa.DictionaryArray]]:
     """The ordered dictionaries of a caller's batch, at any depth, with their fields."""
-    for node, array in _nodes(zip(batch.schema.names, batch.columns, strict=True), schema.fields):
+    for node, array in _nodes(batch, schema):
         is_ordered = pa.types.is_dictionary(array.type) and array.type.ordered
         if is_ordered and isinstance(node.type, Primitive):
             yield node, array
@@ -85,9 +86,7 @@ def unused(
     never_used = {i: set(entries) for i, entries in orders.items()}
     arrays = {i: to_entries_array(orders[i], kind) for i, kind in kinds.items()}
     for batch in batches:
-        for node, array in _nodes(
-            zip(batch.schema.names, batch.columns, strict=True), schema.fields
-        ):
+        for node, array in _nodes(batch, schema):
             if node.id in arrays:
                 present = pc.is_in(arrays[node.id], value_set=pc.unique(array).drop_null())
                 never_used[node.id] -= {
@@ -100,30 +99,20 @@ def unused(
     return never_used
 
 
-def _nodes(
-    columns: Iterable[tuple[str, pa.Array]], fields: Iterable[Field]
-) -> Iterator[tuple[Field, pa.Array]]:
-    by_name = {node.name: node for node in fields}
-    for name, array in columns:
-        if name in by_name:
-            yield from _node(by_name[name], array)
+def _nodes(batch: pa.RecordBatch, schema: Schema) -> Iterator[tuple[Field, pa.Array]]:
+    """The fields that a batch has, at any depth, each with its values."""
+    for (_, node), array in zip(beside(batch.schema, schema.fields), batch.columns, strict=False):
+        if node is not None:
+            yield from _node(node, array)
 
 
 def _node(node: Field, array: pa.Array) -> Iterator[tuple[Field, pa.Array]]:
     array = as_stored(array)
     yield node, array
-    match node.type:
-        case Struct(fields) if pa.types.is_struct(array.type):
-            names = [child.name for child in array.type]
-            yield from _nodes(zip(names, array.flatten(), strict=True), fields)
-        case ListOf(element) if is_list(array.type):
-            yield from _node(element, array.flatten())
-        case MapOf(key, value) if pa.types.is_map(array.type):
-            keys, items = pairs_of(array).flatten().flatten()
-            yield from _node(key, keys)
-            yield from _node(value, items)
-        case Primitive() | Struct() | ListOf() | MapOf():
-            pass  # nothing within, or another structure
+    pairs = beside_within(pa.field("", array.type), node)
+    for (_, inner), values in zip(pairs, inner_arrays(array), strict=False):
+        if inner is not None:
+            yield from _node(inner, values)
 
 
 def entries_of(values: pa.Array, kind: Primitive) -> Entries:

@@ -33,6 +33,7 @@ from inlay.parquet.arrow.types import (
     arrow_primitive,
     arrow_type,
     as_stored,
+    fields_below,
     inner_fields,
     is_list,
     nested_as,
@@ -246,8 +247,9 @@ def held(reader: pa.RecordBatchReader) -> pa.Table:
     """A caller's rows, all of them, in chunks that Arrow can decode, filter, take and compare: cut
     (`parquet.arrow.pieces`), and with large layouts in place of views, which have none of these. Raises
     SchemaMismatch for data that breaks Arrow's own rules, and for runs, which have none either."""
-    for column in reader.schema:
-        _check_no_runs(column, ())
+    for path, column in fields_below(reader.schema):
+        if pa.types.is_run_end_encoded(column.type):
+            raise _runs(path)
     cut: list[pa.RecordBatch] = []
     for batch in reader:
         try:
@@ -264,14 +266,6 @@ def held(reader: pa.RecordBatchReader) -> pa.Table:
             chunks = pa.chunked_array(map(_without_views, table.column(at).chunks), kind)
             table = table.set_column(at, column.with_type(kind), chunks)
     return table
-
-
-def _check_no_runs(column: pa.Field, within: Path) -> None:
-    path = (*within, column.name)
-    if pa.types.is_run_end_encoded(column.type):
-        raise _runs(path)
-    for n in range(column.type.num_fields):
-        _check_no_runs(column.type.field(n), path)
 
 
 def _without_views(array: pa.Array) -> pa.Array:

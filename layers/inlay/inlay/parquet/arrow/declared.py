@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from inlay.errors import SchemaMismatch, UnsupportedType
 from inlay.format.properties import arrow_categories, arrow_types
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, fields_within
+from inlay.format.schema import Field, Primitive, Schema, fields_within
 from inlay.format.snapshot import Snapshot
 from inlay.parquet.arrow.categories import (
     Entries,
@@ -43,6 +43,7 @@ from inlay.parquet.arrow.types import (
     COMMENT,
     FIELD_ID,
     arrow_field,
+    arrow_type_of,
     inner_fields,
     is_list,
     nested_as,
@@ -285,24 +286,12 @@ class Declared:
 
     def field_of(self, field: Field, name: str | None = None) -> pa.Field:
         """The Arrow field that a field was declared as."""
-        arrow = self._plain(field)
+        arrow = arrow_type_of(field.type, self.field_of)
         metadata = {COMMENT: field.doc.encode()} if field.doc else {}
         for step in reversed(self.texts.get(field.id, "").split()):
             arrow, more = _applied(step, arrow, field.type)
             metadata.update(more)
         return pa.field(name or field.name, arrow, field.nullable, metadata or None)
-
-    def _plain(self, field: Field) -> pa.DataType:
-        match field.type:
-            case Struct(fields):
-                return pa.struct([self.field_of(child) for child in fields])
-            case ListOf(element):
-                return pa.list_(self.field_of(element, "element"))
-            case MapOf(key, value):
-                key_field = self.field_of(key, "key").with_nullable(False)
-                return pa.map_(key_field, self.field_of(value, "value"))
-            case Primitive():
-                return arrow_field(field).type
 
     def schema_of(self, plain: pa.Schema) -> pa.Schema:
         """`plain` with the declared types of the columns that it shares with the table."""

@@ -15,6 +15,7 @@ from array import array as packed
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime, time
 from decimal import Decimal
+from functools import partial
 from itertools import count
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -223,23 +224,26 @@ _FROM_SIMPLE |= {arrow_primitive(kind): kind for kind in _SIMPLE}
 
 
 def arrow_type(kind: Type, *, with_ids: bool = False) -> pa.DataType:
+    return arrow_type_of(kind, partial(arrow_field, with_ids=with_ids))
+
+
+def arrow_type_of(kind: Type, inner: Callable[..., pa.Field]) -> pa.DataType:
+    """The Arrow type with what `inner` makes of the fields within: of elements, keys and values it is given
+    the name that they have in Arrow, too."""
     match kind:
         case Primitive():
             return arrow_primitive(kind)
         case Struct(fields):
-            return pa.struct([arrow_field(f, with_ids=with_ids) for f in fields])
+            return pa.struct(list(map(inner, fields)))
         case ListOf(element):
-            return pa.list_(arrow_field(element, with_ids=with_ids, name="element"))
+            return pa.list_(inner(element, "element"))
         case MapOf(key, value):
-            return pa.map_(
-                arrow_field(key, with_ids=with_ids, name="key").with_nullable(False),
-                arrow_field(value, with_ids=with_ids, name="value"),
-            )
+            return pa.map_(inner(key, "key").with_nullable(False), inner(value, "value"))
 
 
-def arrow_field(field: Field, *, with_ids: bool = False, name: str | None = None) -> pa.Field:
+def arrow_field(field: Field, name: str | None = None, *, with_ids: bool = False) -> pa.Field:
     metadata = {FIELD_ID: str(field.id).encode()} if with_ids else None
-    kind = arrow_type(field.type, with_ids=with_ids)
+    kind = arrow_type_of(field.type, partial(arrow_field, with_ids=with_ids))
     return pa.field(name or field.name, kind, field.nullable, metadata)
 
 
@@ -361,24 +365,32 @@ def with_inner(arrow: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa
     return _LISTS[type(arrow)](fields[0])
 
 
+def inner_arrays(array: pa.Array) -> list[pa.Array]:
+    """What the rows of a struct, list or map hold, in the order of `inner_fields`; else nothing. A child of
+    a NULL struct is NULL, and NULL lists hold nothing."""
+    if not inner_fields(array.type):
+        return []
+    if pa.types.is_map(array.type):
+        return inner_arrays(pairs_of(array).flatten())
+    return array.flatten() if pa.types.is_struct(array.type) else [array.flatten()]
+
+
 def nested_as(
     array: pa.Array, target: pa.DataType, convert: Callable[[pa.Array, int], pa.Array]
 ) -> pa.Array:
     """A struct, list or map in another type of the same shape. `convert` is given what is within, by its
     place in `inner_fields`. Raises pa.ArrowException for a list of another length than `target` has."""
     mask = array.is_null() if array.null_count else None
-    if pa.types.is_struct(target):
-        children = [convert(child, n) for n, child in enumerate(array.flatten())]
-        return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
-    if pa.types.is_map(target):
-        pairs = pairs_of(array)
-        keys, items = (convert(side, n) for n, side in enumerate(pairs.flatten().flatten()))
-        ends = list_offsets(pairs).cast(pa.int32())
-        return pa.MapArray.from_arrays(ends, keys, items, target, mask=mask)
     if pa.types.is_fixed_size_list(target):
         values = convert(_in_slots(array, target.list_size), 0)
         return pa.FixedSizeListArray.from_arrays(values, type=target, mask=mask)
-    values, offsets = convert(array.flatten(), 0), list_offsets(array)
+    children = [convert(child, n) for n, child in enumerate(inner_arrays(array))]
+    if pa.types.is_struct(target):
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+    if pa.types.is_map(target):
+        ends = list_offsets(pairs_of(array)).cast(pa.int32())
+        return pa.MapArray.from_arrays(ends, *children, target, mask=mask)
+    [values], offsets = children, list_offsets(array)
     if pa.types.is_large_list(target):
         return pa.LargeListArray.from_arrays(offsets, values, target, mask=mask)
     narrow = offsets.cast(pa.int32())
@@ -417,35 +429,60 @@ def as_stored(array: pa.Array) -> pa.Array:
     return array if plain is array.type else array.cast(plain)
 
 
-def paired(
-    columns: Iterable[pa.Field], fields: Sequence[Field], path: tuple[str, ...] = (), leaf: int = 0
-) -> Iterator[tuple[tuple[str, ...], pa.Field, Field, int]]:
-    """The columns that `fields` have by name, with what is within them, depth first: the path, the field of
-    either side, and the first leaf of the column in a file of `columns`, the first of which has `leaf`."""
+# A column of data and the table's beside it; None where the other side has none of its name.
+Pair = tuple[pa.Field | None, Field | None]
+
+
+def beside(columns: Iterable[pa.Field], fields: Iterable[Field]) -> list[Pair]:
+    """The columns, in their order, and then the fields that none of them is."""
     by_name = {field.name: field for field in fields}
-    for column in columns:
-        field = by_name.get(column.name)
-        if field is not None:
-            yield from _paired_within(column, field, (*path, field.name), leaf)
-        leaf += leaf_count(column.type)
+    pairs: list[Pair] = [(column, by_name.get(column.name)) for column in columns]
+    names = {column.name for column, _ in pairs if column is not None}
+    return pairs + [(None, field) for name, field in by_name.items() if name not in names]
 
 
-def _paired_within(
-    column: pa.Field, field: Field, path: tuple[str, ...], leaf: int
-) -> Iterator[tuple[tuple[str, ...], pa.Field, Field, int]]:
-    yield path, column, field, leaf
+def beside_within(column: pa.Field, field: Field) -> list[Pair]:
+    """The same of what is directly within both, in lists and maps by place. Nothing where the two have
+    different structures."""
     kind = plain_type(column.type)
     match field.type:
         case Struct(fields) if pa.types.is_struct(kind):
-            yield from paired(list(kind), fields, path, leaf)
+            return beside(kind, fields)
         case ListOf(element) if is_list(kind):
-            yield from _paired_within(kind.value_field, element, (*path, element.name), leaf)
+            return [(kind.value_field, element)]
         case MapOf(key, value) if pa.types.is_map(kind):
-            yield from _paired_within(kind.key_field, key, (*path, key.name), leaf)
-            leaf += leaf_count(kind.key_type)
-            yield from _paired_within(kind.item_field, value, (*path, value.name), leaf)
-        case Primitive() | Struct() | ListOf() | MapOf():  # nothing within, or another structure
-            pass
+            return [(kind.key_field, key), (kind.item_field, value)]
+        case Primitive() | Struct() | ListOf() | MapOf():
+            return []
+
+
+def paired(
+    columns: Iterable[pa.Field], fields: Iterable[Field]
+) -> Iterator[tuple[tuple[str, ...], pa.Field, Field, int]]:
+    """The columns that `fields` have by name, with what is within them, depth first: the path, the field of
+    either side, and the first leaf of the column in a file of `columns`."""
+    return _all_paired(beside(columns, fields), (), 0)
+
+
+def _all_paired(
+    pairs: Iterable[Pair], path: tuple[str, ...], leaf: int
+) -> Iterator[tuple[tuple[str, ...], pa.Field, Field, int]]:
+    for column, field in pairs:
+        if column is not None and field is not None:
+            here = (*path, field.name)
+            yield here, column, field, leaf
+            yield from _all_paired(beside_within(column, field), here, leaf)
+        leaf += 0 if column is None else leaf_count(column.type)
+
+
+def fields_below(
+    fields: Iterable[pa.Field], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], pa.Field]]:
+    """Arrow's fields and all within them, depth first, with their paths."""
+    for field in fields:
+        here, kind = (*path, field.name), field.type
+        yield here, field
+        yield from fields_below((kind.field(n) for n in range(kind.num_fields)), here)
 
 
 def leaf_count(kind: pa.DataType) -> int:

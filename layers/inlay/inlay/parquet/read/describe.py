@@ -19,7 +19,7 @@ from inlay.format.partition import Partition
 from inlay.format.schema import Schema
 from inlay.format.snapshot import PartitionSpec
 from inlay.parquet.arrow.conform import check_fits
-from inlay.parquet.arrow.types import check_parquet_types
+from inlay.parquet.arrow.types import check_parquet_types, fields_below, plain_type
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.footer.fields import Stats
 from inlay.parquet.footer.footer import (
@@ -81,8 +81,9 @@ def parse_object_footer(tail: bytes, *, size: int) -> Described:
         parsed = pq.ParquetFile(pa.BufferReader(tail[-footer_bytes:]))
         metadata = parse_metadata(tail, file_size=size)
         arrow = parsed.schema_arrow
-        for kind in arrow.types:
-            _read_zones(kind)
+        for _, field in fields_below(arrow):
+            # Raises for a time zone that is not text: pyarrow decodes it on access.
+            getattr(plain_type(field.type), "tz", None)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UnreadableFile(f"the footer cannot be parsed: {words_of(error)}") from error
     # A group without rows may be nowhere: pyarrow writes no page of it without a dictionary.
@@ -95,16 +96,6 @@ def parse_object_footer(tail: bytes, *, size: int) -> Described:
     if total_rows(metadata) > MAX_ROWS:
         raise UnreadableFile("its footer has more rows than a file can have")
     return Described(footer, footer_bytes, metadata, arrow)
-
-
-def _read_zones(kind: pa.DataType) -> None:
-    """Raises `UnicodeDecodeError` for a time zone that is not text: pyarrow decodes it on access."""
-    if pa.types.is_timestamp(kind):
-        _ = kind.tz
-    if pa.types.is_dictionary(kind):
-        _read_zones(kind.value_type)
-    for n in range(kind.num_fields):
-        _read_zones(kind.field(n).type)
 
 
 def entry_of(

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import UnreadableFile, UnsupportedFile
-from inlay.parquet.arrow.types import is_list
+from inlay.parquet.arrow.types import inner_arrays
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.footer.fields import (
     Codec,
@@ -186,9 +186,8 @@ def _read(
 
 
 def _innermost(array: pa.Array) -> pa.Array:
-    while pa.types.is_struct(array.type) or is_list(array.type):
-        is_struct = pa.types.is_struct(array.type)
-        array = pc.struct_field(array, [0]) if is_struct else array.flatten()
+    while within := inner_arrays(array):
+        [array] = within
     return array
 
 

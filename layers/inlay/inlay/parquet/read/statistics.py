@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from inlay.format.values import (
     is_value,
     scaled,
 )
-from inlay.parquet.arrow.types import leaf_count
+from inlay.parquet.arrow.types import Pair, beside, beside_within, fields_below, leaf_count
 from inlay.parquet.footer.writers import Stored, Writer, is_doubted
 from inlay.plan.pruning.prune import Absent, absent_column, combined_stats, shortened
 
@@ -75,67 +75,44 @@ def locate_columns(file: pa.Schema, recorded: Schema) -> FileColumns:
     that is reused later never reads old data (the rule of `parquet.arrow.conform`). Field ids inside the
     file are not used: files of others have ids of other tables.
     """
-    tops: dict[int, FileColumn] = {}
+    spans = list(_spans(beside(file, recorded.fields), 0))
+    tops = {of.id: FileColumn(ordinal, own) for ordinal, of, _, own in spans}
     leaves: dict[int, int] = {}
-    columns = list(file)
-    kinds = [column.type for column in columns]
-    firsts = _first_leaves(0, kinds)
-    for of, ordinal in _match(columns, recorded.fields):
-        first, end = firsts[ordinal], firsts[ordinal + 1]
-        tops[of.id] = FileColumn(ordinal, range(first, end))
-        _locate_leaves(of, kinds[ordinal], end - first, first, leaves)
+    while spans:
+        _, of, column, own = spans.pop()
+        if isinstance(of.type, Struct):
+            spans += _spans(beside_within(column, of), own.start)
+        elif (
+            isinstance(of.type, Primitive) and len(own) == 1 and not pa.types.is_nested(column.type)
+        ):
+            leaves[of.id] = own.start
     return FileColumns(tops, leaves)
+
+
+def _spans(pairs: Iterable[Pair], first: int) -> Iterator[tuple[int, Field, pa.Field, range]]:
+    """Of columns, the first of which begins with that leaf, those that a file has of the table: the
+    ordinal, the field of either side, and the leaves."""
+    for ordinal, (column, of) in enumerate(pairs):
+        if column is None:
+            return  # the others are the table's alone
+        own = range(first, first + leaf_count(column.type))
+        if of is not None and of.in_partition is None:
+            yield ordinal, of, column, own
+        first = own.stop
 
 
 def cut_to(columns: FileColumns, schema: Schema) -> FileColumns:
     """`columns` with only the leaves of structs that `schema` has. A struct that lacks one of them in the
-    file keeps all: a leaf has to say where the struct is NULL."""
+    file keeps all: a leaf has to say where the struct is NULL. So does one with lists or maps."""
     tops = dict(columns.tops)
     for top in schema.fields:
         if top.id not in tops or not isinstance(top.type, Struct):
             continue
-        ids = _flat_ids(top)
-        if ids is not None and all(leaf in columns.leaves for leaf in ids):
-            leaves = tuple(sorted(columns.leaves[leaf] for leaf in ids))
+        fields = [of for _, of in Schema(0, (top,)).walk() if not isinstance(of.type, Struct)]
+        if all(of.id in columns.leaves for of in fields):
+            leaves = tuple(sorted(columns.leaves[of.id] for of in fields))
             tops[top.id] = FileColumn(tops[top.id].ordinal, leaves)
     return FileColumns(tops, columns.leaves)
-
-
-def _flat_ids(of: Field) -> list[int] | None:
-    """Ids of the primitives of a struct; None where it has lists or maps."""
-    if isinstance(of.type, Primitive):
-        return [of.id]
-    if not isinstance(of.type, Struct):
-        return None
-    below = [_flat_ids(child) for child in of.type.fields]
-    return None if None in below else [field_id for ids in below if ids for field_id in ids]
-
-
-def _match(columns: Sequence[pa.Field], fields: Sequence[Field]) -> list[tuple[Field, int]]:
-    by_name = {column.name: ordinal for ordinal, column in enumerate(columns)}
-    return [(f, by_name[f.name]) for f in fields if f.name in by_name and f.in_partition is None]
-
-
-def _first_leaves(first: int, kinds: Sequence[pa.DataType]) -> list[int]:
-    """The first leaf of each, and the one after the last."""
-    leaves = [first]
-    for kind in kinds:
-        first += leaf_count(kind)
-        leaves.append(first)
-    return leaves
-
-
-def _locate_leaves(
-    column: Field, kind: pa.DataType, count: int, first: int, into: dict[int, int]
-) -> None:
-    if isinstance(column.type, Primitive) and count == 1 and not pa.types.is_nested(kind):
-        into[column.id] = first
-    elif isinstance(column.type, Struct) and pa.types.is_struct(kind):
-        children = [kind.field(n) for n in range(kind.num_fields)]
-        firsts = _first_leaves(first, [child.type for child in children])
-        for inner, ordinal in _match(children, column.type.fields):
-            count = firsts[ordinal + 1] - firsts[ordinal]
-            _locate_leaves(inner, children[ordinal].type, count, firsts[ordinal], into)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,13 +344,7 @@ def _was_dictionary(path: str, metadata: pq.FileMetaData) -> bool | None:
     except (KeyError, ValueError, OSError, pa.ArrowException):
         return None
     own = [f for f in fields if path == f.name or path.startswith(f"{f.name}.")]
-    return any(_has_dictionary(f.type) for f in own) if own else None
-
-
-def _has_dictionary(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return True
-    return any(_has_dictionary(kind.field(n).type) for n in range(kind.num_fields))
+    return any(pa.types.is_dictionary(f.type) for _, f in fields_below(own)) if own else None
 
 
 def _reader(

@@ -30,7 +30,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from inlay.parquet.arrow.types import with_inner
+from inlay.parquet.arrow.types import fields_below, with_inner
 from inlay.parquet.footer.fields import ARROW_SCHEMA, Chunk, File, Group, KeyValue, Meta, Stats
 from inlay.parquet.footer.footer import RowGroup
 from inlay.parquet.footer.thrift import Struct, encode_struct, unpack
@@ -219,8 +219,7 @@ def _listed(raw: bytes) -> Iterator[str]:
     with suppress(*_UNREADABLE):
         schema = _schema_in(raw)
         if isinstance(schema, pa.Schema):
-            for field in schema:
-                yield from _categories(field)
+            yield from _categories(schema)
         else:
             yield from _texts_under(SPARK_VALUES, schema)
 
@@ -241,7 +240,7 @@ def free_texts(pairs: Iterable[Struct | bytes]) -> Iterator[tuple[str, list[byte
         with suppress(*_UNREADABLE):
             schema = _schema_in(raw) if key in SCHEMAS else None
             if isinstance(schema, pa.Schema):
-                texts = [text for field in schema for pair in _metadata_of(field) for text in pair]
+                texts = [text for pair in _metadata_of(schema) for text in pair]
             elif key in SCHEMAS:
                 texts = [_dumped(node) for node in _members("metadata", schema) if node]
             elif key == PANDAS:
@@ -249,11 +248,10 @@ def free_texts(pairs: Iterable[Struct | bytes]) -> Iterator[tuple[str, list[byte
         yield key.decode("utf-8", "replace"), [key, *texts]
 
 
-def _metadata_of(field: pa.Field) -> Iterator[tuple[bytes, bytes]]:
-    """Of a field and of those within it."""
-    yield from (field.metadata or {}).items()
-    for at in range(field.type.num_fields):
-        yield from _metadata_of(field.type.field(at))
+def _metadata_of(fields: Iterable[pa.Field]) -> Iterator[tuple[bytes, bytes]]:
+    """Of fields and of those within them."""
+    for _, field in fields_below(fields):
+        yield from (field.metadata or {}).items()
 
 
 def _members(name: str, node: Any) -> Iterator[Any]:
@@ -269,9 +267,9 @@ def _members(name: str, node: Any) -> Iterator[Any]:
             return
 
 
-def _categories(field: pa.Field) -> Iterator[str]:
+def _categories(fields: Iterable[pa.Field]) -> Iterator[str]:
     """Of Polars' Enum: each with its length in bytes before it, `3;abc`."""
-    for key, value in _metadata_of(field):
+    for key, value in _metadata_of(fields):
         while key.startswith(POLARS_VALUES) and value:
             length, _, value = value.partition(b";")
             yield value[: int(length)].decode("utf-8", "replace")
