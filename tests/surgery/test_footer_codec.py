@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import random
+import struct
 import time
 from pathlib import Path
 
@@ -101,31 +102,49 @@ def test_the_tail_is_enough_and_half_a_footer_is_not() -> None:
 
 # -- unknown fields, by generated trees ------------------------------------------------------------
 
+
+def double(value: float) -> bytes:
+    return struct.pack("<d", value)
+
+
+def text(value: bytes) -> bytes:
+    return bytes([len(value)]) + value
+
+
 I64 = st.integers(-(2**63), 2**63 - 1)
 SCALARS = st.one_of(
     st.tuples(st.just(thrift.BOOL), st.booleans()),
     st.tuples(st.just(thrift.I8), st.integers(-128, 127)),
     st.tuples(st.sampled_from([thrift.I16, thrift.I32, thrift.I64]), I64),
-    st.tuples(st.just(thrift.DOUBLE), st.floats(allow_nan=False)),
+    st.tuples(st.just(thrift.DOUBLE), st.floats(allow_nan=False).map(double)),
     st.tuples(st.just(thrift.BINARY), st.binary(max_size=200)),
     st.tuples(st.just(thrift.UUID), st.binary(min_size=16, max_size=16)),
 )
 LISTS = st.one_of(
     st.lists(I64, max_size=40).map(lambda v: thrift.Items(thrift.I64, v)),
     st.lists(st.sampled_from([0, 1, 2]), max_size=20).map(lambda v: thrift.Items(thrift.BOOL, v)),
-    st.lists(st.binary(max_size=9), max_size=20).map(
-        lambda v: thrift.Items(thrift.BINARY, v, kind=thrift.SET)
+    st.lists(st.binary(max_size=9), max_size=20).map(lambda v: thrift.Items(thrift.BINARY, v)),
+    st.lists(st.floats(allow_nan=False).map(double), max_size=20).map(
+        lambda v: thrift.Items(thrift.DOUBLE, v)
     ),
 )
-MAPS = st.lists(st.tuples(st.binary(max_size=4), I64), min_size=1, max_size=5).map(
-    lambda v: thrift.Pairs(thrift.BINARY, thrift.I64, v)
+TEXTS = st.binary(max_size=9)
+SETS = st.lists(TEXTS, max_size=14).map(
+    lambda v: bytes([len(v) << 4 | thrift.BINARY]) + b"".join(map(text, v))
+)
+MAPS = st.dictionaries(TEXTS, SETS, max_size=5).map(
+    lambda v: (
+        bytes([len(v), thrift.BINARY << 4 | thrift.SET] if v else [0])
+        + b"".join(text(key) + value for key, value in v.items())
+    )
 )
 
 
 def structs(children: st.SearchStrategy[dict[int, object]]) -> st.SearchStrategy[dict[int, object]]:
     value = st.one_of(
         SCALARS,
-        LISTS.map(lambda v: (v.kind, v)),
+        LISTS.map(lambda v: (thrift.LIST, v)),
+        SETS.map(lambda v: (thrift.SET, v)),
         MAPS.map(lambda v: (thrift.MAP, v)),
         children.map(lambda v: (thrift.STRUCT, v)),
         st.lists(children, max_size=3).map(lambda v: (thrift.LIST, thrift.Items(thrift.STRUCT, v))),
@@ -179,7 +198,7 @@ def unpacked(value: object, *, is_struct: bool = True) -> object:
             for key, found in fields.items()
         }
     if isinstance(value, thrift.Items) and value.element == thrift.STRUCT:
-        return thrift.Items(thrift.STRUCT, (unpacked(item) for item in value), kind=value.kind)
+        return thrift.Items(thrift.STRUCT, (unpacked(item) for item in value))
     return value
 
 
@@ -279,7 +298,9 @@ def test_fields_of_a_later_format_survive() -> None:
     data = small()
     footer = decode(data)
     footer.tree[thrift.nested(77)] = {thrift.binary(300): b"from the future"}
-    footer.tree[thrift.items(4)][0][thrift.items(99)] = thrift.Items(thrift.DOUBLE, [1.5, -0.0])
+    footer.tree[thrift.items(4)][0][thrift.items(99)] = thrift.Items(
+        thrift.DOUBLE, [double(1.5), double(-0.0)]
+    )
     once = decode(as_file(footer.encode()))
     assert once.tree == footer.tree
 

@@ -76,20 +76,17 @@ def stale_rows(tree: Struct, footer: Any, *rest: object, **kw: object) -> Struct
     return {**tree, File.ROWS: footer.num_rows}
 
 
-def with_old_ordinal(result: None, old: Any, tree: Struct, ordinal: int) -> None:
-    if Group.ORDINAL in old.tree:
-        tree[Group.ORDINAL] = old.tree[Group.ORDINAL]
-
-
 def verbatim_index(result: object, body: bytes | None, *rest: object) -> bytes | None:
     return body
 
 
 def unplaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    def left_alone(index: bytes | None, at: int) -> bytes | None:
-        return index
+    moved = rebuild._moved_index
 
-    monkeypatch.setattr(rebuild, "_placed_index", left_alone)
+    def left_alone(index: bytes | None, by: int, *within: Any) -> bytes | None:
+        return moved(index, by, *within) if within else index
+
+    monkeypatch.setattr(rebuild, "_moved_index", left_alone)
 
 
 def one_longer(*args: Any) -> None:
@@ -150,31 +147,31 @@ MUTATIONS: dict[str, Patch] = {
     "data pages of untouched groups not shifted": unshifted(Meta.DATA_PAGE),
     "dictionary pages of untouched groups not shifted": unshifted(Meta.DICTIONARY_PAGE),
     "bloom filters of untouched groups not shifted": unshifted(Meta.BLOOM),
-    "page locations of untouched groups not shifted": wrap(
-        rebuild, "_shifted_index", verbatim_index
-    ),
+    "page locations of untouched groups not shifted": wrap(rebuild, "_moved_index", verbatim_index),
     "page locations of edited groups not shifted": unplaced,
     "data pages of edited groups off by one": of_placed(Meta.DATA_PAGE, 1),
     "dictionary pages of edited groups off by one": of_placed(Meta.DICTIONARY_PAGE, 1),
     "compressed size of edited chunks off by one": of_placed(Meta.COMPRESSED, -1),
     "uncompressed size of edited chunks off by one": of_placed(Meta.UNCOMPRESSED, 1),
     "values of edited chunks off by one": of_placed(Meta.VALUES, 1),
-    "ordinals not renumbered": wrap(rebuild, "_renumber", with_old_ordinal),
+    "ordinals not renumbered": in_group(
+        "_group_tree", Group.ORDINAL, lambda tree, old: old.tree[Group.ORDINAL]
+    ),
     "rows of the file not counted again": wrap(surgery, "new_tree", stale_rows),
     "rows of an edited group not counted again": in_group(
-        "_edited_group", Group.ROWS, lambda tree, old: old.num_rows
+        "_group_tree", Group.ROWS, lambda tree, old: old.num_rows
     ),
     "size of an edited group not counted again": in_group(
-        "_edited_group", Group.BYTES, lambda tree, old: old.total_byte_size
+        "_group_tree", Group.BYTES, lambda tree, old: old.total_byte_size
     ),
     "compressed size of an edited group not counted again": in_group(
-        "_edited_group", Group.COMPRESSED, lambda tree, old: old.tree[Group.COMPRESSED]
+        "_group_tree", Group.COMPRESSED, lambda tree, old: old.tree[Group.COMPRESSED]
     ),
     "file offset of an untouched group not shifted": in_group(
-        "_shifted_group", Group.FILE_OFFSET, lambda tree, old: old.tree[Group.FILE_OFFSET]
+        "_group_tree", Group.FILE_OFFSET, lambda tree, old: old.tree[Group.FILE_OFFSET]
     ),
     "file offset of an edited group off by one": in_group(
-        "_edited_group", Group.FILE_OFFSET, lambda tree, old: tree[Group.FILE_OFFSET] + 1
+        "_group_tree", Group.FILE_OFFSET, lambda tree, old: tree[Group.FILE_OFFSET] + 1
     ),
     "indexes one byte longer than they are": wrap(rebuild, "_point_at", one_longer),
     "column and offset indexes swapped": swapped,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,7 +92,7 @@ ODD: dict[str, Change] = {
     "statistics with a field of long id": of_metas(
         having(Meta.STATISTICS, {20_000 << 4 | BINARY: b"z" * 500})
     ),
-    "fields of a later format": of_metas(having(66 << 4 | DOUBLE, 1.5)),
+    "fields of a later format": of_metas(having(66 << 4 | DOUBLE, struct.pack("<d", 1.5))),
 }
 ROWS = 50
 

@@ -38,12 +38,12 @@ def without_bounds(footer: Footer, chunks: Collection[tuple[int, int]]) -> Foote
     """A footer of the same data without the bounds of these (row group, leaf), nor the places of their
     column indexes. Its length is not known until it is encoded."""
     old = footer.tree[File.GROUPS]
-    groups = Items(old.element, old, kind=old.kind)
+    groups = Items(old.element, old)
     for ordinal in {group for group, _ in chunks}:
         columns = old[ordinal][Group.COLUMNS]
         leaves = {leaf for group, leaf in chunks if group == ordinal}
         new = (_bare(tree) if n in leaves else tree for n, tree in enumerate(columns))
-        kept = Items(columns.element, new, kind=columns.kind)
+        kept = Items(columns.element, new)
         groups[ordinal] = {**old[ordinal], Group.COLUMNS: kept}
     return replace(footer, tree={**footer.tree, File.GROUPS: groups})
 

@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 from operator import itemgetter
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
 from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.parquet.footer.fields import (
@@ -150,10 +151,7 @@ def _regions_of(
 ) -> tuple[list[Region], list[Region]]:
     """The regions that the footer points at; bloom filters of unknown length are separate, with an empty
     range. Each kind is in order, as in most files, so that it need not be sorted."""
-    data: list[Region] = []
-    blooms: list[Region] = []
-    column_indexes: list[Region] = []
-    offset_indexes: list[Region] = []
+    known: dict[Part, list[Region]] = {part: [] for part in Part}
     endless: list[Region] = []
     rows = 0
     leaves = [
@@ -170,19 +168,20 @@ def _regions_of(
                 raise UnreadableFile(f"{where} {fault}")
             if size := chunk.meta[Meta.COMPRESSED]:
                 at = chunk.start
-                data.append(Region(at, at + size, ordinal, leaf.index, Part.DATA))
-            if (index := chunk.column_index) is not None:
-                column_indexes.append(Region(*index, ordinal, leaf.index, Part.COLUMN_INDEX))
-            if (index := chunk.offset_index) is not None:
-                offset_indexes.append(Region(*index, ordinal, leaf.index, Part.OFFSET_INDEX))
+                known[Part.DATA].append(Region(at, at + size, ordinal, leaf.index, Part.DATA))
+            for part, index in (
+                (Part.COLUMN_INDEX, chunk.column_index),
+                (Part.OFFSET_INDEX, chunk.offset_index),
+            ):
+                if index is not None:
+                    known[part].append(Region(*index, ordinal, leaf.index, part))
             if (offset := chunk.bloom_offset) is not None:
                 length = chunk.bloom_length or bloom_lengths.get(offset)
-                into = endless if length is None else blooms
-                end = offset + (length or 0)
-                into.append(Region(offset, end, ordinal, leaf.index, Part.BLOOM))
+                into = endless if length is None else known[Part.BLOOM]
+                into.append(Region(offset, offset + (length or 0), ordinal, leaf.index, Part.BLOOM))
     if rows != footer.num_rows:
         raise UnreadableFile(f"the row groups have {rows} rows, the file {footer.num_rows}")
-    return [*data, *blooms, *column_indexes, *offset_indexes], endless
+    return list(chain.from_iterable(known.values())), endless
 
 
 def _fault(leaf: Leaf, path: list[bytes], chunk: ColumnChunk, rows: int) -> str | None:
@@ -234,51 +233,32 @@ def keep_pieces(layout: Layout, fate: Callable[[int], GroupFate]) -> Iterator[Pi
     the gaps between groups, and beside what goes.
 
     An edited group takes the place of its first column chunk. Column and offset indexes are left out,
-    because they are written again after all this. `fate` is called for a group at its first region, so
-    groups may be decided one after the other while the pieces are consumed.
+    because they are written again after all this. `fate` is first called for a group at its first region,
+    so groups may be decided one after the other while the pieces are consumed.
     """
-    start = 0  # of the kept range that is still growing
-    until = len(MAGIC)
+    start, until = 0, len(MAGIC)  # of the kept range that is still growing
     placed: set[int] = set()
-    fates: dict[int, GroupFate] = {}
-    previous, previous_goes = -1, False  # the group of the last region, and whether that is removed
-    for region in (*layout.regions, None):
-        goes = is_edited = False
-        gap_end = layout.end
-        if region is not None:
-            gap_end = region.start
-            if region.group not in fates:
-                fates[region.group] = fate(region.group)
-            is_index = region.part is Part.COLUMN_INDEX or region.part is Part.OFFSET_INDEX
-            match fates[region.group]:
-                case GroupFate.STAYS:
-                    goes, is_edited = is_index, False
-                case GroupFate.DROPPED:
-                    goes, is_edited = True, False
-                case GroupFate.EDITED:
-                    goes, is_edited = True, True
-                case other:
-                    assert_never(other)
-        if until != gap_end:
-            within_a_group = region is not None and previous == region.group
-            beside_what_goes = previous_goes or goes
-            if beside_what_goes or not within_a_group:
-                if start < until:
-                    yield ByteRange(start, until)
-                start = gap_end
-            until = gap_end
-        if region is None:
-            break
-        if goes:
+    before, was_kept = -1, True  # the group of the last region, and whether that stays
+    for region in layout.regions:
+        fate_here = fate(region.group)
+        match fate_here:
+            case GroupFate.STAYS:
+                is_kept = region.part in (Part.DATA, Part.BLOOM)
+            case GroupFate.EDITED | GroupFate.DROPPED:
+                is_kept = False
+        adjoins = until == region.start or before == region.group
+        if not (is_kept and was_kept and adjoins):
             if start < until:
                 yield ByteRange(start, until)
-            start = region.end
-            is_place = region.part is Part.DATA and region.group not in placed
-            if is_place and is_edited:
-                placed.add(region.group)
-                yield Place(region.group)
-        until = region.end
-        previous, previous_goes = region.group, goes
+            start = region.start if is_kept else region.end
+        if (
+            fate_here is GroupFate.EDITED
+            and region.part is Part.DATA
+            and region.group not in placed
+        ):
+            placed.add(region.group)
+            yield Place(region.group)
+        until, before, was_kept = region.end, region.group, is_kept
     if start < until:
         yield ByteRange(start, until)
 

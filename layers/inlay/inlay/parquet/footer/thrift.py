@@ -14,11 +14,10 @@ wire type                   Python value
 struct                      ``dict`` from `field key` to value, in wire order;
                             ``bytes``, the stop byte included, if left packed
 bool, i8, i16, i32, i64     ``bool``, ``int``
-double                      ``float``
 binary, string              ``bytes``
-list, set                   `Items`, a ``list`` that knows its element type
-map                         `Pairs`
-uuid                        ``bytes`` of length 16
+list                        `Items`, a ``list`` that knows its element type
+double, uuid, set, map      ``bytes`` as they are on the wire: Parquet's metadata, as
+                            far as it is read here, has none
 =========================== =====================================================
 
 A *field key* is the field's id and wire type in one number, ``id << 4 | type``, made by `i32(3)`,
@@ -36,13 +35,15 @@ from __future__ import annotations
 
 import gc
 import re
-import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 BOOL, FALSE, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
 INTEGERS = frozenset({I16, I32, I64})
+# Bytes of a value, of a boolean within a list or map.
+_FIXED_BYTES = {BOOL: 1, FALSE: 1, I8: 1, DOUBLE: 8, UUID: 16}
+_BYTES_OF_ONE = frozenset({BOOL, FALSE, I8})
 
 # Parquet's metadata nests 7 deep (file, row group, chunk, metadata, statistics …). Python would
 # give up near 1,000; refusing here keeps the stack small and the error typed.
@@ -80,24 +81,12 @@ class ThriftError(ValueError):
 
 
 class Items(list[Any]):
-    """A thrift list or set: `element` is its element type, `kind` is LIST or SET."""
+    """A thrift list: `element` is its element type."""
 
-    __slots__ = ("element", "kind")
+    __slots__ = ("element",)
 
-    def __init__(self, element: int, values: Iterable[Any] = (), kind: int = LIST) -> None:
+    def __init__(self, element: int, values: Iterable[Any] = ()) -> None:
         super().__init__(values)
-        self.element = element
-        self.kind = kind
-
-
-class Pairs(list[Any]):
-    """A thrift map as (key, value) pairs in wire order, with its two element types."""
-
-    __slots__ = ("element", "key")
-
-    def __init__(self, key: int, element: int, values: Iterable[Any] = ()) -> None:
-        super().__init__(values)
-        self.key = key
         self.element = element
 
 
@@ -238,7 +227,7 @@ class _Reader:
                 else:
                     value, pos = self.packed(pos, depth + 1)
             elif kind == LIST:
-                value, pos = self.items(LIST, pos, depth + 1)
+                value, pos = self.items(pos, depth + 1)
             elif kind == BOOL:
                 value = True
             elif kind == FALSE:
@@ -261,32 +250,34 @@ class _Reader:
         return self.data[pos:end], end
 
     def value(self, kind: int, pos: int, depth: int) -> tuple[Any, int]:
-        """One element of a list or map, or a field that `struct` does not read in line."""
+        """One element of a list, or a field that `struct` does not read in line."""
+        end = self.end_of(kind, pos, depth)
+        if end > self.size:
+            raise ThriftError("cut short")
+        if kind in _BYTES_OF_ONE:
+            # Writers disagree on false within a list (0 or 2), so the byte is kept; 1 is true.
+            byte = self.data[pos]
+            return byte - 256 if kind == I8 and byte > 127 else byte, end
+        return self.data[pos:end], end
+
+    def end_of(self, kind: int, pos: int, depth: int) -> int:
+        """Where a value ends within a list, set or map, or that of such a field."""
         if kind in INTEGERS:
-            number, pos = decode_varint(self.data, pos)
-            return number >> 1 ^ -(number & 1), pos
-        if kind == STRUCT:
-            return self.struct(pos, depth)
-        if kind in (LIST, SET):
-            return self.items(kind, pos, depth)
+            return decode_varint(self.data, pos)[1]
         if kind == BINARY:
             length, pos = decode_varint(self.data, pos)
-            return self.take(pos, length), pos + length
-        if kind == I8:
-            byte = self.data[pos]
-            return byte - 256 if byte > 127 else byte, pos + 1
-        if kind in (BOOL, FALSE):
-            # Writers disagree on false within a list (0 or 2), so the byte is kept; 1 is true.
-            return self.data[pos], pos + 1
-        if kind == DOUBLE:
-            return struct.unpack("<d", self.take(pos, 8))[0], pos + 8
+            return pos + length
+        if kind == STRUCT:
+            return self.struct(pos, depth)[1]
+        if kind in (LIST, SET):
+            return self.items(pos, depth)[1]
         if kind == MAP:
-            return self.pairs(pos, depth)
-        if kind == UUID:
-            return self.take(pos, 16), pos + 16
-        raise ThriftError(f"wire type {kind}")
+            return self.end_of_map(pos, depth)
+        if kind not in _FIXED_BYTES:
+            raise ThriftError(f"wire type {kind}")
+        return pos + _FIXED_BYTES[kind]
 
-    def items(self, kind: int, pos: int, depth: int) -> tuple[Items, int]:
+    def items(self, pos: int, depth: int) -> tuple[Items, int]:
         data = self.data
         element, count = data[pos] & 15, data[pos] >> 4
         # A value's bytes determine their end. So bytes that once made a whole list make it again, whatever
@@ -298,7 +289,7 @@ class _Reader:
             likely = 1 + count * (7 if element == STRUCT else 1)
         guess = data[pos : pos + likely]
         known = self.lists.get(guess)
-        if known is not None and known.kind == kind:
+        if known is not None:
             return known, pos + len(guess)
         self.left -= 1
         if depth > MAX_DEPTH or self.left < 0:
@@ -311,7 +302,7 @@ class _Reader:
         # over it.
         if count > self.size - pos:
             raise ThriftError(f"{count} elements in {self.size - pos} bytes")
-        items = Items(element, kind=kind)
+        items = Items(element)
         if element == STRUCT:
             read = self.struct if depth < self.unpack_depth else self.packed
             for _ in range(count):
@@ -341,28 +332,21 @@ class _Reader:
             self.lists[guess] = items
         return items, pos
 
-    def pairs(self, pos: int, depth: int) -> tuple[Pairs, int]:
+    def end_of_map(self, pos: int, depth: int) -> int:
         self.left -= 1
         if depth > MAX_DEPTH or self.left < 0:
             raise _beyond_bounds(depth)
         count, pos = decode_varint(self.data, pos)
         if count == 0:
-            return Pairs(0, 0), pos
-        kinds = self.data[pos]
+            return pos
+        kinds = divmod(self.data[pos], 16)
         pos += 1
         if count > self.size - pos:
             raise ThriftError(f"{count} elements in {self.size - pos} bytes")
-        pairs = Pairs(kinds >> 4, kinds & 15)
         for _ in range(count):
-            key, pos = self.value(pairs.key, pos, depth + 1)
-            value, pos = self.value(pairs.element, pos, depth + 1)
-            pairs.append((key, value))
-        return pairs, pos
-
-    def take(self, pos: int, length: int) -> bytes:
-        if pos + length > self.size:
-            raise ThriftError("cut short")
-        return self.data[pos : pos + length]
+            for kind in kinds:
+                pos = self.end_of(kind, pos, depth + 1)
+        return pos
 
 
 def _beyond_bounds(depth: int) -> ThriftError:
@@ -461,74 +445,55 @@ def _write_structs(
                     else:
                         write_varint(out, length)
                     out += value
-                elif (known := lists.get(id(value))) is not None:
-                    out += known
+                elif kind == LIST:
+                    known = lists.get(id(value))
+                    if known is None:
+                        _write_list(out, value, lists, orders)
+                    else:
+                        out += known
                 else:
-                    _write_value(out, kind, value, lists, orders)
+                    _write_rare(out, kind, value)
         out.append(0)
 
 
-def _write_value(
+def _write_list(
     out: bytearray,
-    kind: int,
-    value: Any,
+    value: Items,
     lists: dict[int, bytes],
     orders: dict[tuple[int, ...], list[_Field]],
 ) -> None:
-    """Appends one element of a list or map, or a field that `_write_structs` does not write in line."""
-    if kind in (LIST, SET):
-        known = lists.get(id(value))
-        if known is not None:
-            out += known
-            return
-        start = len(out)
-        element, count = value.element, len(value)
-        if count < 15:
-            out.append(count << 4 | element)
-        else:
-            out.append(0xF0 | element)
-            write_varint(out, count)
-        if element == STRUCT:
-            _write_structs(out, value, lists, orders)
-        elif element in INTEGERS:
-            for number in value:
-                if 0 <= number < 64:
-                    out.append(number << 1)
-                else:
-                    write_varint(out, zigzag(number))
-        else:
-            for item in value:
-                _write_value(out, element, item, lists, orders)
-        if count < MAX_SHARED_ITEMS:
-            lists[id(value)] = bytes(out[start:])
-    elif kind in INTEGERS:
-        write_varint(out, zigzag(value))
-    elif kind == STRUCT:
-        _write_structs(out, (value,), lists, orders)
-    elif kind == BINARY:
-        length = len(value)
-        if length < 128:
-            out.append(length)
-        else:
-            write_varint(out, length)
-        out += value
-    elif kind == I8:
-        out.append(value & 255)
-    elif kind in (BOOL, FALSE):
-        out.append(value)
-    elif kind == DOUBLE:
-        out += struct.pack("<d", value)
-    elif kind == MAP:
-        write_varint(out, len(value))
-        if value:
-            out.append(value.key << 4 | value.element)
-        for key, element in value:
-            _write_value(out, value.key, key, lists, orders)
-            _write_value(out, value.element, element, lists, orders)
-    elif kind == UUID:
-        out += value
+    start = len(out)
+    element, count = value.element, len(value)
+    if count < 15:
+        out.append(count << 4 | element)
     else:
-        raise ThriftError(f"wire type {kind}")
+        out.append(0xF0 | element)
+        write_varint(out, count)
+    if element == STRUCT:
+        _write_structs(out, value, lists, orders)
+    elif element in INTEGERS:
+        for number in value:
+            if 0 <= number < 64:
+                out.append(number << 1)
+            else:
+                write_varint(out, zigzag(number))
+    elif element == BINARY:
+        for text in value:
+            write_varint(out, len(text))
+            out += text
+    else:
+        for item in value:
+            _write_rare(out, element, item)
+    if count < MAX_SHARED_ITEMS:
+        lists[id(value)] = bytes(out[start:])
+
+
+def _write_rare(out: bytearray, kind: int, value: Any) -> None:
+    """Appends what `_Reader.value` has read."""
+    if kind in _BYTES_OF_ONE:
+        out.append(value & 255)
+    else:
+        out += value
 
 
 def zigzag(value: int) -> int:

@@ -72,14 +72,11 @@ from inlay.storage.base import ByteRange
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-# A value's bytes in Arrow; for texts without their characters. Types that are shorter in the file are as
-# wide.
-_WIDTHS = {Physical.BYTE_ARRAY: 8, Physical.INT96: 12}
-_WIDTH = 8
-
 
 def width_of(kind: Physical) -> int:
-    return _WIDTHS.get(kind, _WIDTH)
+    """A value's bytes in Arrow; for texts without their characters. Types that are shorter in the file are
+    as wide."""
+    return 12 if kind is Physical.INT96 else 8
 
 
 # Share of the process's memory for one decoded row group: the rest is for the fetched bytes, and for what

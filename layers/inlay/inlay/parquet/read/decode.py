@@ -332,14 +332,6 @@ class _GroupReader:
                 places += [place for place in indexes if place is not None]
         return places
 
-    def rest_ranges(self, survivors: Sequence[Survivors]) -> list[ByteRange]:
-        """The columns not looked at yet, for the groups that have survivors: their pages where that
-        spares much, else all of them."""
-        places: list[ByteRange] = []
-        for one in survivors:
-            places += self._ranges(one.group, self._rest(one.group), one.keep)
-        return places
-
     def _ranges(
         self, group: Group, tops: Iterable[int], keep: pa.BooleanArray | None
     ) -> list[ByteRange]:
@@ -429,7 +421,11 @@ class _GroupReader:
             survivor = self._judge(group)
             if survivor.rows:
                 survivors.append(survivor)
-        rest = self.rest_ranges(survivors)
+        rest = [
+            place
+            for one in survivors
+            for place in self._ranges(one.group, self._rest(one.group), one.keep)
+        ]
         if rest and self.held.missing(rest):
             return survivors, rest, []
         return survivors, [], self.assemble(survivors)

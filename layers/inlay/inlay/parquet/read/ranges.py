@@ -61,14 +61,6 @@ class Network:
     connections: int = 32
     request_seconds: float = 0.0003
 
-    def seconds(self, sizes: Sequence[int], connections: int) -> float:
-        """The time for requests of `sizes` bytes over some of the connections, all of which are busy."""
-        waits = max(1.0, len(sizes) / connections) * self.latency_seconds
-        share = connections / self.connections
-        return (
-            waits + (len(sizes) * self.request_seconds + sum(sizes) / self.bytes_a_second) / share
-        )
-
     @property
     def near_bytes(self) -> int:
         """As many bytes of one connection take the time that a request computes: where a connection is free

@@ -49,6 +49,11 @@ def known_of_file(tree: Struct) -> Struct:
     return {key: value for key, value in tree.items() if key in _FILE}
 
 
+def known_of_group(tree: Struct) -> Struct:
+    """A row group without unknown fields of its own."""
+    return {key: value for key, value in tree.items() if key in _GROUP}
+
+
 def unknown_of_file(tree: Struct) -> Struct:
     """The fields that the format does not define, or did not when this library was written; those of a row
     group are found by `unknown_in_group`. Readers ignore them. They may hold values of rows: extensions

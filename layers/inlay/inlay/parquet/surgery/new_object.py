@@ -26,7 +26,6 @@ an offset. When erasing, the file's key-values lose what a removed row may have 
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -39,13 +38,19 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from inlay.errors import InlayError, UnsupportedFile
-from inlay.parquet.arrow.types import to_scalar
+from inlay.parquet.arrow.types import positions_bitmap
 from inlay.parquet.footer.fields import Chunk, File, Group, Meta, Physical
 from inlay.parquet.footer.footer import MAGIC, RECODE, ColumnChunk, Footer, RowGroup, is_text
 from inlay.parquet.footer.pages import GroupFate, Layout, OffsetMap, Part, move_pages, read_layout
 from inlay.parquet.footer.thrift import STRUCT, Items, Struct
 from inlay.parquet.read.ranges import RangeFile, Source, merge_ranges
-from inlay.parquet.surgery.key_values import NOTHING_PLAIN, PandasType, erased_pairs, known_of_file
+from inlay.parquet.surgery.key_values import (
+    NOTHING_PLAIN,
+    PandasType,
+    erased_pairs,
+    known_of_file,
+    known_of_group,
+)
 from inlay.parquet.surgery.row_group import (
     NewChunk,
     NewGroup,
@@ -61,7 +66,7 @@ from inlay.plan.parts import (
     Segment,
     plan_parts,
 )
-from inlay.plan.positions import PositionMap
+from inlay.plan.positions import PositionMap, narrow
 from inlay.plan.pruning.mentions import names_any
 from inlay.storage.base import ByteRange, Missing, ObjectStore, Written, version_of
 from inlay.storage.rules import KEEPING_HEADERS
@@ -346,16 +351,7 @@ class GroupEditor:
 
 def positions_of(mask: pa.BooleanArray | pa.ChunkedArray) -> BitMap:
     """The positions at which a mask is true."""
-    positions = BitMap()
-    offset = 0
-    for chunk in mask.chunks if isinstance(mask, pa.ChunkedArray) else [mask]:
-        true = pc.indices_nonzero(chunk)
-        moved = pc.add(true, to_scalar(offset, pa.uint64())).cast(pa.uint32())
-        raw = array("I")
-        raw.frombytes(memoryview(moved.buffers()[1])[: 4 * len(moved)])
-        positions |= BitMap(raw)
-        offset += len(chunk)
-    return positions
+    return narrow(positions_bitmap(pc.indices_nonzero(mask).cast(pa.int64())))
 
 
 # Page indexes are held in memory as a whole while offsets are shifted.
@@ -390,18 +386,17 @@ def write_index(
                     tree[Chunk.META][Meta.BLOOM] = new.size + len(tail)
                     tree[Chunk.META][Meta.BLOOM_LENGTH] = len(new_chunk.bloom)
                     tail += new_chunk.bloom
-                pages = _placed_index(new_chunk.offset_index, at)
+                pages = _moved_index(new_chunk.offset_index, at)
                 trees.append(tree)
                 indexed.append((tree, new_chunk.column_index, pages))
-            groups.append(_edited_group(group, ordinal, edited, trees))
         else:
             for leaf, chunk in enumerate(group.columns):
                 name, shift = (group.ordinal, leaf), _shift_of(chunk, offsets)
                 tree = _shifted_chunk(chunk, shift, offsets)
-                pages = _shifted_index(offset_pages.get(name), chunk, shift)
+                pages = _moved_index(offset_pages.get(name), shift, (chunk.start, chunk.end))
                 trees.append(tree)
                 indexed.append((tree, column_indexes.get(name), pages))
-            groups.append(_shifted_group(group, ordinal, trees))
+        groups.append(_group_tree(group, ordinal, trees, judge.edited.get(group.ordinal)))
     for tree, body, _ in indexed:
         _point_at(new.size, tail, tree, body, Chunk.COLUMN_INDEX, Chunk.COLUMN_INDEX_LENGTH)
     for tree, _, body in indexed:
@@ -450,24 +445,33 @@ def _placed_chunk(chunk: NewChunk, at: int) -> Struct:
     return {**chunk.tree, Chunk.META: meta}
 
 
-def _placed_index(index: bytes | None, at: int) -> bytes | None:
-    return None if index is None else move_pages(index, at)
+def _moved_index(
+    index: bytes | None, by: int, within: tuple[int, int] | None = None
+) -> bytes | None:
+    """An offset index of pages that are `by` bytes further in the new object."""
+    if index is None or not by:
+        return index
+    return move_pages(index, by, within=within)
 
 
-def _edited_group(old: RowGroup, ordinal: int, new: NewGroup, trees: list[Struct]) -> Struct:
-    metas = [tree[Chunk.META] for tree in trees]
-    tree: Struct = {
-        Group.COLUMNS: Items(STRUCT, trees),
-        Group.BYTES: sum(meta[Meta.UNCOMPRESSED] for meta in metas),
-        Group.ROWS: new.rows,
-    }
-    if Group.SORTING in old.tree:
-        tree[Group.SORTING] = old.tree[Group.SORTING]
-    if Group.FILE_OFFSET in old.tree:
-        tree[Group.FILE_OFFSET] = _first_page(trees)
-    if Group.COMPRESSED in old.tree:
-        tree[Group.COMPRESSED] = sum(meta[Meta.COMPRESSED] for meta in metas)
-    _renumber(old, tree, ordinal)
+def _group_tree(
+    old: RowGroup, ordinal: int, trees: list[Struct], edited: NewGroup | None
+) -> Struct:
+    """The entry of a group that is left; `edited`: written again, and what is not known here may be of
+    rows that it had."""
+    tree: Struct = {**old.tree, Group.COLUMNS: Items(STRUCT, trees)}
+    if edited is not None:
+        metas = [chunk[Chunk.META] for chunk in trees]
+        tree = known_of_group(tree)
+        tree[Group.BYTES] = sum(meta[Meta.UNCOMPRESSED] for meta in metas)
+        tree[Group.ROWS] = edited.rows
+        if Group.COMPRESSED in tree:
+            tree[Group.COMPRESSED] = sum(meta[Meta.COMPRESSED] for meta in metas)
+    if Group.FILE_OFFSET in tree:
+        first = ColumnChunk(trees[0], trees[0][Chunk.META]) if trees else None
+        tree[Group.FILE_OFFSET] = 0 if first is None else first.start
+    if tree.pop(Group.ORDINAL, None) is not None and ordinal <= MAX_ORDINAL:
+        tree[Group.ORDINAL] = ordinal
     return tree
 
 
@@ -507,30 +511,6 @@ def _file_offset(chunk: ColumnChunk, shift: int, offsets: OffsetMap) -> int:
         return int(old + shift)
     moved = offsets.shift(old) if old == chunk.end else None
     return 0 if moved is None else int(old + moved)
-
-
-def _shifted_index(body: bytes | None, chunk: ColumnChunk, shift: int) -> bytes | None:
-    if body is None or not shift:
-        return body
-    return move_pages(body, shift, within=(chunk.start, chunk.end))
-
-
-def _shifted_group(old: RowGroup, ordinal: int, trees: list[Struct]) -> Struct:
-    tree = {**old.tree, Group.COLUMNS: Items(STRUCT, trees)}
-    if Group.FILE_OFFSET in tree:
-        tree[Group.FILE_OFFSET] = _first_page(trees)
-    _renumber(old, tree, ordinal)
-    return tree
-
-
-def _first_page(trees: list[Struct]) -> int:
-    return min((ColumnChunk(tree, tree[Chunk.META]).start for tree in trees[:1]), default=0)
-
-
-def _renumber(old: RowGroup, tree: Struct, ordinal: int) -> None:
-    tree.pop(Group.ORDINAL, None)
-    if Group.ORDINAL in old.tree and ordinal <= MAX_ORDINAL:
-        tree[Group.ORDINAL] = ordinal
 
 
 # -- the footer -----------------------------------------------------------------------------------

@@ -508,15 +508,14 @@ class Evidence:
     def of_references(self, references: Sequence[Segment]) -> tuple[int, dict[int, ColumnStats]]:
         """The same over everything under many references."""
         newest = max(s.schema_id for s in references)
-        stats = combined_stats((self._of_reference(s, newest), s.rows) for s in references)
+        schema = self.schemas[newest]
+        stats = combined_stats((self.of_reference(s, schema), s.rows) for s in references)
         return newest, {i: c for i, c in stats.items() if _bounds(c)}
 
-    def of_reference(self, reference: Segment) -> Stats:
-        """What is known about the columns of all files under a reference."""
-        return self._of_reference(reference, self.schema.id)
-
-    def _of_reference(self, reference: Segment, schema_id: int) -> dict[int, ColumnStats]:
-        types = self.schemas[schema_id].types
+    def of_reference(self, reference: Segment, schema: Schema | None = None) -> Stats:
+        """What is known about the columns of all files under a reference, in the types of `schema`
+        (default: the table's)."""
+        types = (schema or self.schema).types
         typed = ((i, c, types.get(i)) for i, c in reference.stats.items())
         return {i: in_type(c, c.kind or now, now) for i, c, now in typed if now is not None}
 
