@@ -265,6 +265,12 @@ def trailer(footer_bytes: int) -> bytes:
     return footer_bytes.to_bytes(4, "little") + MAGIC
 
 
+def end_of_file(tree: Struct) -> bytes:
+    """A footer and what follows it."""
+    thrift = encode_struct(tree)
+    return thrift + trailer(len(thrift))
+
+
 def view_tree(
     footer: Footer, elements: Sequence[Struct], metas: Iterable[Struct], rows: int, size: object
 ) -> Struct:
@@ -495,8 +501,7 @@ def parse_metadata(tail: bytes, *, file_size: int, foreign: bool = True) -> pq.F
         pairs = map(unpack, footer.tree[File.KEY_VALUES])
         kept = [pair for pair in pairs if pair.get(KeyValue.KEY) != ARROW_SCHEMA]
         footer.tree[File.KEY_VALUES] = Items(STRUCT, kept)
-    thrift = encode_struct(footer.tree)
-    return _opened(thrift + trailer(len(thrift)))
+    return _opened(end_of_file(footer.tree))
 
 
 def _opened(tail: bytes) -> pq.FileMetaData:

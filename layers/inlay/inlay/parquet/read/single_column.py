@@ -39,9 +39,9 @@ from inlay.parquet.footer.footer import (
     ColumnChunk,
     Footer,
     Leaf,
+    end_of_file,
     is_decimal,
     subtree_end,
-    trailer,
     view_tree,
 )
 from inlay.parquet.footer.pages import claimed_values, page_header
@@ -199,13 +199,17 @@ def _open(
     path = [element[Element.NAME] for element in chain]
     meta = {**meta, Meta.PATH: Items(BINARY, path)}
     elements = [{**footer.schema[0], Element.CHILDREN: 1}, *chain]
-    thrift = encode_struct(view_tree(footer, elements, [meta], rows, meta[Meta.UNCOMPRESSED]))
-    metadata = pq.read_metadata(pa.BufferReader(MAGIC + thrift + trailer(len(thrift))))
+    return open_view(body, view_tree(footer, elements, [meta], rows, meta[Meta.UNCOMPRESSED]))
+
+
+def open_view(body: bytes, tree: Struct, **options: Any) -> pq.ParquetFile:
+    """Bytes with column chunks as a file with another footer."""
     return pq.ParquetFile(
         pa.BufferReader(body),
-        metadata=metadata,
+        metadata=pq.read_metadata(pa.BufferReader(MAGIC + end_of_file(tree))),
         arrow_extensions_enabled=False,
         pre_buffer=False,
+        **options,
     )
 
 

@@ -31,9 +31,9 @@ from inlay.parquet.footer.fields import (
     Meta,
     Physical,
 )
-from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer, Leaf, trailer, view_tree
+from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer, Leaf, end_of_file, view_tree
 from inlay.parquet.footer.pages import claimed_values, page_header, page_locations
-from inlay.parquet.footer.thrift import STRUCT, Items, Struct, ThriftError, encode_struct
+from inlay.parquet.footer.thrift import STRUCT, Items, Struct, ThriftError
 from inlay.parquet.footer.writers import has_known_indexes
 from inlay.storage.base import ByteRange
 
@@ -157,10 +157,9 @@ def read_pages(
     tree = view_tree(footer, elements, metas, rows, sum(m[Meta.UNCOMPRESSED] for m in metas))
     arrow = pa.schema([column.field for column in columns])
     tree[File.KEY_VALUES] = Items(STRUCT, [_arrow_schema(arrow)])
-    thrift = encode_struct(tree)
     reader: Any = ParquetReader(memory_pool=pool)
     reader.open(
-        pa.BufferReader(b"".join((*parts, thrift, trailer(len(thrift))))),
+        pa.BufferReader(b"".join((*parts, end_of_file(tree)))),
         read_dictionary=[name for name in arrow.names if name in codes],
         pre_buffer=False,
         page_checksum_verification=True,

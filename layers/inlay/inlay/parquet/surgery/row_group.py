@@ -21,7 +21,6 @@ claim:
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,7 +45,6 @@ from inlay.parquet.footer.fields import (
     Stats,
 )
 from inlay.parquet.footer.footer import (
-    MAGIC,
     RECODE,
     TRAILER_BYTES,
     ColumnChunk,
@@ -56,7 +54,6 @@ from inlay.parquet.footer.footer import (
     decode_footer,
     footer_length,
     is_decimal,
-    trailer,
     view_tree,
 )
 from inlay.parquet.footer.pages import (
@@ -67,13 +64,14 @@ from inlay.parquet.footer.pages import (
     move_pages,
     profile_chunk,
 )
-from inlay.parquet.footer.thrift import I8, Struct, boolean, encode_struct, i32
+from inlay.parquet.footer.thrift import I8, Struct, boolean, i32
 from inlay.parquet.read.data_file import check_memory, chunk_bytes
 from inlay.parquet.read.single_column import (
     INT96_BYTES,
     Pages,
     check_pages_fit,
     moved_meta,
+    open_view,
     translate_errors,
 )
 
@@ -151,19 +149,11 @@ def _read_physical(footer: Footer, group: RowGroup, body: bytes, moved: Sequence
             start, length = chunk.start + moved[leaf.index], chunk.end - chunk.start
             texts.append(Pages(leaf, chunk, memoryview(body)[start : start + length]))
     check_pages_fit(footer, group.num_rows, texts)
-    size = group.total_byte_size
-    thrift = encode_struct(view_tree(footer, elements, metas, group.num_rows, size))
+    tree = view_tree(footer, elements, metas, group.num_rows, group.total_byte_size)
+    options = {"binary_type": pa.large_binary(), "page_checksum_verification": True}
 
     def decode() -> pa.Table:
-        metadata = pq.read_metadata(io.BytesIO(MAGIC + thrift + trailer(len(thrift))))
-        with pq.ParquetFile(
-            pa.BufferReader(body),
-            metadata=metadata,
-            binary_type=pa.large_binary(),
-            page_checksum_verification=True,
-            arrow_extensions_enabled=False,
-            pre_buffer=False,
-        ) as file:
+        with open_view(body, tree, **options) as file:
             return file.read(use_threads=False)
 
     table = translate_errors(decode)

@@ -40,8 +40,8 @@ from inlay.parquet.footer.fields import (
     Repetition,
 )
 from inlay.parquet.footer.float_bounds import doubtful, without_bounds
-from inlay.parquet.footer.footer import TRAILER_BYTES, Footer, trailer
-from inlay.parquet.footer.thrift import Items, Struct, encode_struct
+from inlay.parquet.footer.footer import Footer, end_of_file
+from inlay.parquet.footer.thrift import Items, Struct
 from inlay.parquet.read.ranges import RangeFile, Source
 from inlay.parquet.surgery.new_object import Assembly, description
 from inlay.storage.base import Location, ObjectStore
@@ -75,15 +75,15 @@ def stamped(
     bounds = frozenset(doubtful(footer)) if foreign else frozenset()
     if whole and not bounds and all(now[at] == field_id for at, field_id in walk.ids.items()):
         return footer
-    new = Items(elements.element, kind=elements.kind)
+    new = Items(elements.element)
     for at, element in enumerate(elements):
         new.append(_with_id(element, walk.ids[at]) if at in walk.ids else element)
     tree: Struct = {**without_bounds(footer, bounds).tree, File.SCHEMA: new}
     if pairs:
-        kept = Items(pairs.element, kind=pairs.kind)
+        kept = Items(pairs.element)
         kept.extend(pair for pair in pairs if pair.get(KeyValue.KEY) not in SCHEMAS)
         tree[File.KEY_VALUES] = kept
-    length = len(encode_struct(tree)) + TRAILER_BYTES
+    length = len(end_of_file(tree))
     return Footer(tree, footer.start + length, length, footer.leaves)
 
 
@@ -263,7 +263,7 @@ def stamp_object(
     reader = store if source.bucket == store.bucket else store.at(source.bucket)
     opened = Source(reader, source.key, source.uri, old.file_size, etag, source.version_id)
 
-    thrift = new.encode()
+    end = end_of_file(new.tree)
     try:
         with Assembly(
             store,
@@ -274,9 +274,9 @@ def stamp_object(
             before_retry=before_retry,
         ) as assembly:
             assembly.copy(0, old.start)
-            assembly.add(thrift + trailer(len(thrift)))
+            assembly.add(end)
             assembly.finish()
     except InlayError as error:
         error.about(key=source.uri)
         raise
-    return Stamped(assembly.size, len(thrift) + TRAILER_BYTES)
+    return Stamped(assembly.size, len(end))

@@ -25,12 +25,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
 from inlay.errors import InlayError, UnsupportedFile
-from inlay.parquet.footer.footer import (
-    MAGIC,
-    TRAILER_BYTES,
-    Footer,
-    trailer,
-)
+from inlay.parquet.footer.footer import MAGIC, Footer, end_of_file
 from inlay.parquet.footer.pages import (
     BLOOM_HEADER_BYTES,
     GroupFate,
@@ -42,7 +37,6 @@ from inlay.parquet.footer.pages import (
     keep_pieces,
     read_layout,
 )
-from inlay.parquet.footer.thrift import encode_struct
 from inlay.parquet.read.ranges import RangeFile, Source, merge_ranges
 from inlay.parquet.surgery.key_values import named_by_file, unknown_of_file
 from inlay.parquet.surgery.new_object import (
@@ -175,9 +169,9 @@ def rewrite_object(
                 return Untouched(positions=positions)
             rebuilt = write_index(new, judge, OffsetMap.of(kept), places)
             tree = new_tree(footer, rebuilt, judge, positions.new_rows, texts)
-            thrift = encode_struct(tree)
-            new.add(thrift + trailer(len(thrift)))
-            result = Footer(tree, new.size, len(thrift) + TRAILER_BYTES, footer.leaves)
+            end = end_of_file(tree)
+            new.add(end)
+            result = Footer(tree, new.size, len(end), footer.leaves)
             must_be_sound(result, positions)
             written = new.finish()
     except InlayError as error:

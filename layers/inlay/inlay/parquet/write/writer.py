@@ -45,7 +45,7 @@ from inlay.parquet.arrow.types import leaf_count, schema_to_arrow
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.footer.fields import Chunk, Meta
 from inlay.parquet.footer.float_bounds import without_bounds
-from inlay.parquet.footer.footer import decode_footer, trailer
+from inlay.parquet.footer.footer import decode_footer, end_of_file
 from inlay.parquet.read.data_file import PAGE_ROWS
 from inlay.parquet.read.statistics import entry_of_file, locate_columns
 from inlay.parquet.write.partition import Split
@@ -95,8 +95,7 @@ def end_without_bounds(end: bytes, file_size: int, chunks: Collection[tuple[int,
     starts = (file_size - len(end), *(stop for _, stop in indexed))
     stops = (*(start for start, _ in indexed), footer.start)
     kept = (end[a - starts[0] : b - starts[0]] for a, b in zip(starts, stops, strict=True))
-    thrift = new.encode()
-    return b"".join(kept) + thrift + trailer(len(thrift))
+    return b"".join((*kept, end_of_file(new.tree)))
 
 
 # Objects up to this size use one PUT: one request, with one answer for its outcome.
