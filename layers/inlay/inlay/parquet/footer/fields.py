@@ -26,7 +26,6 @@ class Physical(IntEnum):
 
 class Repetition(IntEnum):
     REQUIRED = 0
-    OPTIONAL = 1
     REPEATED = 2
 
 
@@ -45,7 +44,6 @@ class Encoding(IntEnum):
     PLAIN = 0
     PLAIN_DICTIONARY = 2
     RLE = 3
-    BIT_PACKED = 4
     DELTA_BINARY_PACKED = 5
     DELTA_LENGTH_BYTE_ARRAY = 6
     DELTA_BYTE_ARRAY = 7
@@ -55,7 +53,6 @@ class Encoding(IntEnum):
 
 class PageType(IntEnum):
     DATA = 0
-    INDEX = 1
     DICTIONARY = 2
     DATA_V2 = 3
 
@@ -69,9 +66,7 @@ class Converted(IntEnum):
     LIST = 3
     DECIMAL = 5
     DATE = 6
-    TIME_MILLIS = 7
     TIME_MICROS = 8
-    TIMESTAMP_MILLIS = 9
     TIMESTAMP_MICROS = 10
     UINT_8 = 11
     UINT_16 = 12
@@ -219,13 +214,10 @@ class DataPage:
 
 class DictionaryPage:
     VALUES = i32(1)
-    ENCODING = i32(2)
 
 
 class DataPageV2:
     VALUES = i32(1)
-    NULLS = i32(2)
-    ROWS = i32(3)
     ENCODING = i32(4)
 
 
@@ -233,7 +225,6 @@ class Bloom:
     """BloomFilterHeader."""
 
     BYTES = i32(1)
-    ALGORITHM = nested(2)
 
 
 class OffsetIndex:

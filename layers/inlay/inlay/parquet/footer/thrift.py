@@ -386,20 +386,19 @@ _Field = tuple[int, int, bytes, bytes]
 
 def _in_order(keys: Iterable[int]) -> list[_Field]:
     """The fields of a struct as they are written."""
-
-    def head(kind: int, field_id: int, delta: int) -> bytes:
-        if 0 < delta < 16:
-            return bytes((delta << 4 | kind,))
-        long = bytearray((kind,))
-        write_varint(long, field_id << 1)
-        return bytes(long)
-
     fields, last = [], 0
     for key in sorted(keys):
         kind, field_id = key & 15, key >> 4
-        delta, last = field_id - last, field_id
-        otherwise = FALSE if kind == BOOL else kind
-        fields.append((key, kind, head(kind, field_id, delta), head(otherwise, field_id, delta)))
+        heads = []
+        for wire_type in (kind, FALSE if kind == BOOL else kind):
+            head = bytearray((wire_type,))
+            if 0 < field_id - last < 16:
+                head[0] |= (field_id - last) << 4
+            else:
+                write_varint(head, field_id << 1)
+            heads.append(bytes(head))
+        fields.append((key, kind, heads[0], heads[1]))
+        last = field_id
     return fields
 
 
@@ -479,7 +478,10 @@ def _write_list(
                 write_varint(out, zigzag(number))
     elif element == BINARY:
         for text in value:
-            write_varint(out, len(text))
+            if len(text) < 128:
+                out.append(len(text))
+            else:
+                write_varint(out, len(text))
             out += text
     else:
         for item in value:

@@ -199,14 +199,15 @@ def _open(
     path = [element[Element.NAME] for element in chain]
     meta = {**meta, Meta.PATH: Items(BINARY, path)}
     elements = [{**footer.schema[0], Element.CHILDREN: 1}, *chain]
-    return open_view(body, view_tree(footer, elements, [meta], rows, meta[Meta.UNCOMPRESSED]))
+    tree = view_tree(footer, elements, [meta], rows, meta[Meta.UNCOMPRESSED])
+    return open_view(body, end_of_file(tree))
 
 
-def open_view(body: bytes, tree: Struct, **options: Any) -> pq.ParquetFile:
-    """Bytes with column chunks as a file with another footer."""
+def open_view(body: bytes, end: bytes, **options: Any) -> pq.ParquetFile:
+    """Bytes with column chunks as a file that has another end."""
     return pq.ParquetFile(
         pa.BufferReader(body),
-        metadata=pq.read_metadata(pa.BufferReader(MAGIC + end_of_file(tree))),
+        metadata=pq.read_metadata(pa.BufferReader(MAGIC + end)),
         arrow_extensions_enabled=False,
         pre_buffer=False,
         **options,

@@ -54,6 +54,7 @@ from inlay.parquet.footer.footer import (
     decode_footer,
     footer_length,
     is_decimal,
+    trailer,
     view_tree,
 )
 from inlay.parquet.footer.pages import (
@@ -64,7 +65,7 @@ from inlay.parquet.footer.pages import (
     move_pages,
     profile_chunk,
 )
-from inlay.parquet.footer.thrift import I8, Struct, boolean, i32
+from inlay.parquet.footer.thrift import I8, Struct, boolean, encode_struct, i32
 from inlay.parquet.read.data_file import check_memory, chunk_bytes
 from inlay.parquet.read.single_column import (
     INT96_BYTES,
@@ -149,11 +150,12 @@ def _read_physical(footer: Footer, group: RowGroup, body: bytes, moved: Sequence
             start, length = chunk.start + moved[leaf.index], chunk.end - chunk.start
             texts.append(Pages(leaf, chunk, memoryview(body)[start : start + length]))
     check_pages_fit(footer, group.num_rows, texts)
-    tree = view_tree(footer, elements, metas, group.num_rows, group.total_byte_size)
+    size = group.total_byte_size
+    thrift = encode_struct(view_tree(footer, elements, metas, group.num_rows, size))
     options = {"binary_type": pa.large_binary(), "page_checksum_verification": True}
 
     def decode() -> pa.Table:
-        with open_view(body, tree, **options) as file:
+        with open_view(body, thrift + trailer(len(thrift)), **options) as file:
             return file.read(use_threads=False)
 
     table = translate_errors(decode)
