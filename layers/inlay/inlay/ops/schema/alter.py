@@ -339,6 +339,6 @@ def _unknown(pairs: Iterable[Pair], path: Path) -> Iterator[tuple[Path, _New]]:
             new = column.with_nullable(True)
             yield here, (_new_field(here, new, None), tuple(_declared(here, new)))
         elif column is not None and field is not None:
-            within = beside_within(column, field)
+            within = beside_within(column.type, field.type)
             of_key = isinstance(field.type, MapOf)
             yield from _unknown(within[1:] if of_key else within, (*path, field.name))

@@ -109,7 +109,7 @@ def given_columns(
 
 def _absent_within(column: pa.Field, field: Field, path: str) -> str | None:
     """A nested field of the table that the data's column lacks: replacing the column would lose it."""
-    for inner, child in beside_within(column, field):
+    for inner, child in beside_within(column.type, field.type):
         if child is not None:
             here = f"{path}.{child.name}"
             within = here if inner is None else _absent_within(inner, child, here)

@@ -109,7 +109,7 @@ def _nodes(batch: pa.RecordBatch, schema: Schema) -> Iterator[tuple[Field, pa.Ar
 def _node(node: Field, array: pa.Array) -> Iterator[tuple[Field, pa.Array]]:
     array = as_stored(array)
     yield node, array
-    pairs = beside_within(pa.field("", array.type), node)
+    pairs = beside_within(array.type, node.type)
     for (_, inner), values in zip(pairs, inner_arrays(array), strict=False):
         if inner is not None:
             yield from _node(inner, values)

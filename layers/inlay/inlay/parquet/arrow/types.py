@@ -436,22 +436,24 @@ Pair = tuple[pa.Field | None, Field | None]
 def beside(columns: Iterable[pa.Field], fields: Iterable[Field]) -> list[Pair]:
     """The columns, in their order, and then the fields that none of them is."""
     by_name = {field.name: field for field in fields}
-    pairs: list[Pair] = [(column, by_name.get(column.name)) for column in columns]
-    names = {column.name for column, _ in pairs if column is not None}
-    return pairs + [(None, field) for name, field in by_name.items() if name not in names]
+    columns = list(columns)
+    names = [column.name for column in columns]
+    there = frozenset(names)
+    absent = [(None, field) for name, field in by_name.items() if name not in there]
+    return [*zip(columns, map(by_name.get, names), strict=True), *absent]
 
 
-def beside_within(column: pa.Field, field: Field) -> list[Pair]:
-    """The same of what is directly within both, in lists and maps by place. Nothing where the two have
-    different structures."""
-    kind = plain_type(column.type)
-    match field.type:
-        case Struct(fields) if pa.types.is_struct(kind):
-            return beside(kind, fields)
-        case ListOf(element) if is_list(kind):
-            return [(kind.value_field, element)]
-        case MapOf(key, value) if pa.types.is_map(kind):
-            return [(kind.key_field, key), (kind.item_field, value)]
+def beside_within(arrow: pa.DataType, kind: Type) -> list[Pair]:
+    """The same of what is directly within a column and the table's, in lists and maps by place. Nothing
+    where the two have different structures."""
+    arrow = plain_type(arrow)
+    match kind:
+        case Struct(fields) if pa.types.is_struct(arrow):
+            return beside(arrow, fields)
+        case ListOf(element) if is_list(arrow):
+            return [(arrow.value_field, element)]
+        case MapOf(key, value) if pa.types.is_map(arrow):
+            return [(arrow.key_field, key), (arrow.item_field, value)]
         case Primitive() | Struct() | ListOf() | MapOf():
             return []
 
@@ -471,7 +473,7 @@ def _all_paired(
         if column is not None and field is not None:
             here = (*path, field.name)
             yield here, column, field, leaf
-            yield from _all_paired(beside_within(column, field), here, leaf)
+            yield from _all_paired(beside_within(column.type, field.type), here, leaf)
         leaf += 0 if column is None else leaf_count(column.type)
 
 

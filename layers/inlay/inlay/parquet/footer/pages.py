@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -151,7 +150,10 @@ def _regions_of(
 ) -> tuple[list[Region], list[Region]]:
     """The regions that the footer points at; bloom filters of unknown length are separate, with an empty
     range. Each kind is in order, as in most files, so that it need not be sorted."""
-    known: dict[Part, list[Region]] = {part: [] for part in Part}
+    data: list[Region] = []
+    blooms: list[Region] = []
+    column_indexes: list[Region] = []
+    offset_indexes: list[Region] = []
     endless: list[Region] = []
     rows = 0
     leaves = [
@@ -168,20 +170,18 @@ def _regions_of(
                 raise UnreadableFile(f"{where} {fault}")
             if size := chunk.meta[Meta.COMPRESSED]:
                 at = chunk.start
-                known[Part.DATA].append(Region(at, at + size, ordinal, leaf.index, Part.DATA))
-            for part, index in (
-                (Part.COLUMN_INDEX, chunk.column_index),
-                (Part.OFFSET_INDEX, chunk.offset_index),
-            ):
-                if index is not None:
-                    known[part].append(Region(*index, ordinal, leaf.index, part))
+                data.append(Region(at, at + size, ordinal, leaf.index, Part.DATA))
+            if (index := chunk.column_index) is not None:
+                column_indexes.append(Region(*index, ordinal, leaf.index, Part.COLUMN_INDEX))
+            if (index := chunk.offset_index) is not None:
+                offset_indexes.append(Region(*index, ordinal, leaf.index, Part.OFFSET_INDEX))
             if (offset := chunk.bloom_offset) is not None:
                 length = chunk.bloom_length or bloom_lengths.get(offset)
-                into = endless if length is None else known[Part.BLOOM]
+                into = endless if length is None else blooms
                 into.append(Region(offset, offset + (length or 0), ordinal, leaf.index, Part.BLOOM))
     if rows != footer.num_rows:
         raise UnreadableFile(f"the row groups have {rows} rows, the file {footer.num_rows}")
-    return list(chain.from_iterable(known.values())), endless
+    return [*data, *blooms, *column_indexes, *offset_indexes], endless
 
 
 def _fault(leaf: Leaf, path: list[bytes], chunk: ColumnChunk, rows: int) -> str | None:
@@ -239,26 +239,21 @@ def keep_pieces(layout: Layout, fate: Callable[[int], GroupFate]) -> Iterator[Pi
     start, until = 0, len(MAGIC)  # of the kept range that is still growing
     placed: set[int] = set()
     before, was_kept = -1, True  # the group of the last region, and whether that stays
-    for region in layout.regions:
-        fate_here = fate(region.group)
+    for begin, end, group, _, part in layout.regions:
+        fate_here = fate(group)
         match fate_here:
             case GroupFate.STAYS:
-                is_kept = region.part in (Part.DATA, Part.BLOOM)
+                is_kept = part is Part.DATA or part is Part.BLOOM
             case GroupFate.EDITED | GroupFate.DROPPED:
                 is_kept = False
-        adjoins = until == region.start or before == region.group
-        if not (is_kept and was_kept and adjoins):
+        if not (is_kept and was_kept and (until == begin or before == group)):
             if start < until:
                 yield ByteRange(start, until)
-            start = region.start if is_kept else region.end
-        if (
-            fate_here is GroupFate.EDITED
-            and region.part is Part.DATA
-            and region.group not in placed
-        ):
-            placed.add(region.group)
-            yield Place(region.group)
-        until, before, was_kept = region.end, region.group, is_kept
+            start = begin if is_kept else end
+        if fate_here is GroupFate.EDITED and part is Part.DATA and group not in placed:
+            placed.add(group)
+            yield Place(group)
+        until, before, was_kept = end, group, is_kept
     if start < until:
         yield ByteRange(start, until)
 

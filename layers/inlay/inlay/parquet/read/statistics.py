@@ -79,25 +79,24 @@ def locate_columns(file: pa.Schema, recorded: Schema) -> FileColumns:
     tops = {of.id: FileColumn(ordinal, own) for ordinal, of, _, own in spans}
     leaves: dict[int, int] = {}
     while spans:
-        _, of, column, own = spans.pop()
+        _, of, kind, own = spans.pop()
         if isinstance(of.type, Struct):
-            spans += _spans(beside_within(column, of), own.start)
-        elif (
-            isinstance(of.type, Primitive) and len(own) == 1 and not pa.types.is_nested(column.type)
-        ):
+            spans += _spans(beside_within(kind, of.type), own.start)
+        elif isinstance(of.type, Primitive) and len(own) == 1 and not pa.types.is_nested(kind):
             leaves[of.id] = own.start
     return FileColumns(tops, leaves)
 
 
-def _spans(pairs: Iterable[Pair], first: int) -> Iterator[tuple[int, Field, pa.Field, range]]:
+def _spans(pairs: Iterable[Pair], first: int) -> Iterator[tuple[int, Field, pa.DataType, range]]:
     """Of columns, the first of which begins with that leaf, those that a file has of the table: the
-    ordinal, the field of either side, and the leaves."""
+    ordinal, the field, the type in the file, and the leaves."""
     for ordinal, (column, of) in enumerate(pairs):
         if column is None:
             return  # the others are the table's alone
-        own = range(first, first + leaf_count(column.type))
+        kind = column.type
+        own = range(first, first + leaf_count(kind))
         if of is not None and of.in_partition is None:
-            yield ordinal, of, column, own
+            yield ordinal, of, kind, own
         first = own.stop
 
 
