@@ -118,6 +118,8 @@ def calculate(node: Expression, batch: pa.RecordBatch, columns: Columns) -> pa.A
             return _case(node, parts, batch, columns)
         case Apply(function, arguments):
             values = [calculate(argument, batch, columns) for argument in arguments]
+            if function not in _OF_NULL and any(pa.types.is_null(v.type) for v in values):
+                return pa.nulls(batch.num_rows)  # of no type yet, as what made it so
             try:
                 return _FUNCTIONS[function](node, values)
             except (pa.ArrowException, OverflowError):
@@ -345,8 +347,6 @@ def _absolute(node: Apply, values: list[pa.Array]) -> pa.Array:
 def _rounded(node: Apply, values: list[pa.Array]) -> pa.Array:
     [value], digits = values, node.detail
     assert isinstance(digits, int)
-    if pa.types.is_null(value.type):
-        return value
     if pa.types.is_floating(value.type):
         return pc.round(value, ndigits=digits, round_mode="half_towards_infinity")
     if pa.types.is_integer(value.type) and digits >= 0:
@@ -373,7 +373,7 @@ def _to_whole(
 ) -> Callable[[Apply, list[pa.Array]], pa.Array]:
     def rounded(node: Apply, values: list[pa.Array]) -> pa.Array:
         [value] = values
-        if pa.types.is_integer(value.type) or pa.types.is_null(value.type):
+        if pa.types.is_integer(value.type):
             return value
         return kernel(_with_a_digit_more(value) if pa.types.is_decimal(value.type) else value)
 
@@ -442,8 +442,6 @@ def _in(node: Apply, values: list[pa.Array]) -> pa.Array:
 
 def _matches(node: Apply, values: list[pa.Array]) -> pa.Array:
     [value] = values
-    if pa.types.is_null(value.type):
-        return _flags(value)
     pattern = str(node.detail)
     if node.function == "ilike":
         value = pc.utf8_lower(value)
@@ -453,8 +451,6 @@ def _matches(node: Apply, values: list[pa.Array]) -> pa.Array:
 
 def _regular(node: Apply, values: list[pa.Array]) -> pa.Array:
     [value], (pattern, whole, any_case) = values, cast(tuple[str, bool, bool], node.detail)
-    if pa.types.is_null(value.type):
-        return _flags(value)
     # \A and \z, not ^ and $, which the pattern could make mean lines.
     pattern = rf"\A(?:{_closed(pattern)})\z" if whole else pattern
     return pc.match_substring_regex(value, pattern, ignore_case=any_case)
@@ -489,10 +485,7 @@ def _distinct(node: Apply, values: list[pa.Array]) -> pa.Array:
 
 def _part(kernel: Callable[[pa.Array], pa.Array]) -> Callable[[Apply, list[pa.Array]], pa.Array]:
     def part(node: Apply, values: list[pa.Array]) -> pa.Array:
-        [value] = values
-        if pa.types.is_null(value.type):
-            return value.cast(pa.int64())
-        return kernel(_in_calendar(value)).cast(pa.int64())
+        return kernel(_in_calendar(values[0])).cast(pa.int64())
 
     return part
 
@@ -541,8 +534,6 @@ _WITHIN_DAYS = ("hour", "minute", "second", "millisecond", "microsecond")
 def _truncated(node: Apply, values: list[pa.Array]) -> pa.Array:
     [value] = values
     unit = str(node.detail)
-    if pa.types.is_null(value.type):
-        return value
     if pa.types.is_date(value.type) and unit in _WITHIN_DAYS:
         return value
     naive = _naive(value)
@@ -624,7 +615,7 @@ def _text(kernel: Callable[..., pa.Array]) -> Callable[[Apply, list[pa.Array]], 
     """A function of one text, whose detail is the kernel's argument."""
 
     def applied(node: Apply, values: list[pa.Array]) -> pa.Array:
-        value = values[0].cast(pa.string()) if pa.types.is_null(values[0].type) else values[0]
+        [value] = values
         return kernel(value) if node.detail is None else kernel(value, node.detail)
 
     return applied
@@ -649,8 +640,7 @@ def _slice(value: pa.Array, bounds: tuple[int, int | None]) -> pa.Array:
 
 def _place(node: Apply, values: list[pa.Array]) -> pa.Array:
     """The place of the first character of a text in another, from 1; 0 where it is not there."""
-    value = values[0].cast(pa.string()) if pa.types.is_null(values[0].type) else values[0]
-    part = str(node.detail)
+    [value], part = values, str(node.detail)
     if not part:
         return pc.add(pc.multiply(pc.utf8_length(value).cast(pa.int64()), 0), 1)
     before = pc.list_element(pc.split_pattern(value, pattern=part, max_splits=1), 0)
@@ -661,8 +651,6 @@ def _place(node: Apply, values: list[pa.Array]) -> pa.Array:
 def _length(node: Apply, values: list[pa.Array]) -> pa.Array:
     [value] = values
     match node.arguments[0].type:
-        case None:
-            return value.cast(pa.int64())
         case ListOf() | MapOf():
             return pc.list_value_length(value).cast(pa.int64())
         case Primitive("string"):
@@ -867,10 +855,7 @@ def _parsed(node: Apply, values: list[pa.Array]) -> pa.Array:
 def _formatted(node: Apply, values: list[pa.Array]) -> pa.Array:
     from inlay.parquet.arrow.date_text import written
 
-    if pa.types.is_null(values[0].type):
-        return values[0].cast(pa.string())
-    value = _of_four_digits(values[0])
-    return written(value, cast(str, node.detail))
+    return written(_of_four_digits(values[0]), cast(str, node.detail))
 
 
 def _clocks(value: pa.Array, target: pa.DataType) -> pa.Array:
@@ -892,13 +877,15 @@ def _all_are(fine: pa.Array, values: pa.Array) -> None:
         raise pa.ArrowInvalid("a text is none")
 
 
+# Of a NULL that has no type all others give NULL.
+_OF_NULL = frozenset({"is null", "is", "in", "distinct"})
 _Function = Callable[[Apply, list[pa.Array]], pa.Array]
 _FUNCTIONS: dict[str, _Function] = {
     **dict.fromkeys(_ARITHMETIC, _arithmetic),
     **dict.fromkeys(COMPARE, _compared),
     "/": lambda node, values: pc.divide(*(_doubles(value) for value in values)),
     "%": _remainder,
-    "not": lambda node, values: pc.invert(_flags(values[0])),
+    "not": lambda node, values: pc.invert(values[0]),
     "is null": lambda node, values: values[0].is_null(),
     "is": lambda node, values: pc.fill_null(
         pc.equal(_flags(values[0]), to_scalar(node.detail, pa.bool_())), False
