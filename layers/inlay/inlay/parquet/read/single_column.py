@@ -194,8 +194,6 @@ def _innermost(array: pa.Array) -> pa.Array:
 def _open(
     body: bytes, footer: Footer, chain: Sequence[Struct], meta: Mapping[int, object], rows: int
 ) -> pq.ParquetFile:
-    import pyarrow.parquet as pq  # few chunks are read by themselves
-
     path = [element[Element.NAME] for element in chain]
     meta = {**meta, Meta.PATH: Items(BINARY, path)}
     elements = [{**footer.schema[0], Element.CHILDREN: 1}, *chain]
@@ -205,6 +203,8 @@ def _open(
 
 def open_view(body: bytes, end: bytes, **options: Any) -> pq.ParquetFile:
     """Bytes with column chunks as a file that has another end."""
+    import pyarrow.parquet as pq  # few chunks are read by themselves
+
     return pq.ParquetFile(
         pa.BufferReader(body),
         metadata=pq.read_metadata(pa.BufferReader(MAGIC + end)),
