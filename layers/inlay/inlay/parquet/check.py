@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -235,8 +236,7 @@ def check_keys(objects: Objects, keys: Keys, schema: Schema) -> list[Problem]:
         kind = column_of(schema, field_id)[1]
         if stats.kind is not None and kind is not None:
             stats = in_type(stats, stats.kind, kind)  # widened since the keys were written
-        judge = _Judge(field_id, stats, schema)
-        judge.stats = ColumnStats(stats.lower, stats.upper, None, stats.exact, stats.has_nan)
+        judge = _Judge(field_id, replace(stats, null_count=None), schema)
         judge.look(batch, places)
         problems += [("marker_contradicts", what) for what in judge.verdict()]
     return problems

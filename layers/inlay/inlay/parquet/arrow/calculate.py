@@ -41,7 +41,7 @@ from inlay.parquet.arrow.types import (
     arrow_primitive,
     arrow_type,
     floor_divided,
-    to_array,
+    running_sums,
     to_arrow_scalar,
     to_scalar,
 )
@@ -692,8 +692,7 @@ def _holds(node: Apply, values: list[pa.Array]) -> pa.Array:
     hit = _compared(
         equal, [_widened(held), pa.repeat(_scalar(element.value, element.type), len(held))]
     )
-    counts = pc.cumulative_sum(hit.fill_null(False).cast(pa.int64()))
-    counts = pa.concat_arrays([to_array([0], pa.int64()), counts])
+    counts = running_sums(hit.fill_null(False).cast(pa.int64()))
     offsets = value.offsets.cast(pa.int64())
     before = counts.take(offsets.slice(0, len(value)))
     after = counts.take(offsets.slice(1, len(value)))

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inlay.parquet.arrow.types import pairs_of, to_array, to_scalar
+from inlay.parquet.arrow.types import is_list, pairs_of, running_sums, to_array, to_scalar
 
 # As much as the writer holds. Far below what 32 bits address, so that a piece may grow on the way.
 PIECE_BYTES = 256 * 1024 * 1024
@@ -126,7 +126,7 @@ def bytes_of_rows(array: pa.Array) -> _RowBytes:
         return _added(_known(pc.binary_length(array)), _OFFSET_BYTES)
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         return _added(_view_lengths(array), _OFFSET_BYTES)
-    if _has_lists(kind):
+    if is_list(kind) or pa.types.is_map(kind):
         return _bytes_of_lists(array)
     try:
         return -(-kind.bit_width // 8)
@@ -173,12 +173,6 @@ def _as_list(array: pa.Array) -> pa.Array:
     return pairs_of(array) if pa.types.is_map(array.type) else array
 
 
-def _has_lists(kind: pa.DataType) -> bool:
-    is_views = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
-    is_lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind)
-    return bool(is_views or is_lists or pa.types.is_fixed_size_list(kind))
-
-
 def _is_text(kind: pa.DataType) -> bool:
     narrow_ = pa.types.is_string(kind) or pa.types.is_binary(kind)
     return bool(narrow_ or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
@@ -212,7 +206,7 @@ def _ends(sizes: _RowBytes, rows: int) -> pa.Int64Array:
     """Where each row begins if all are laid out one after the other, and where the last ends."""
     if isinstance(sizes, int):
         sizes = pa.repeat(to_scalar(sizes, pa.int64()), rows)
-    return pa.concat_arrays([to_array([0], pa.int64()), pc.cumulative_sum(sizes)])
+    return running_sums(sizes)
 
 
 def _offsets(array: pa.Array) -> pa.Array:

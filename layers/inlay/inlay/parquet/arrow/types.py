@@ -513,7 +513,12 @@ def floor_divided(values: pa.Int64Array, by: int) -> pa.Int64Array:
 def list_offsets(array: pa.Array) -> pa.Int64Array:
     """The start of each list in `array.flatten()`, which skips null lists, and the end."""
     lengths = pc.list_value_length(array).cast(pa.int64()).fill_null(to_scalar(0, pa.int64()))
-    return pa.concat_arrays([to_array([0], pa.int64()), pc.cumulative_sum(lengths)])
+    return running_sums(lengths)
+
+
+def running_sums(values: pa.Int64Array) -> pa.Int64Array:
+    """The sum of those before each, and of all."""
+    return pa.concat_arrays([to_array([0], pa.int64()), pc.cumulative_sum(values)])
 
 
 def is_list(arrow: pa.DataType) -> bool:
@@ -603,7 +608,9 @@ def to_physical(value: pa.Scalar | Any, kind: Primitive) -> Value | None:
 
 
 def _temporal(value: Any, kind: Primitive) -> int:
-    scalar = value if isinstance(value, pa.Scalar) else pa.scalar(_not_lossy(value, kind))
+    if kind.name == "date" and isinstance(value, datetime) and value.time() != time():
+        raise ValueError
+    scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value)
     target = arrow_primitive(kind)
     if pa.types.is_integer(scalar.type):
         return int(scalar.as_py())  # physical form already
@@ -614,13 +621,6 @@ def _temporal(value: Any, kind: Primitive) -> int:
     ):
         raise TypeError  # an instant is not a local time
     return int((scalar if scalar.type == target else scalar.cast(target)).value)
-
-
-def _not_lossy(value: Any, kind: Primitive) -> Any:
-    midnight = not isinstance(value, datetime) or value.time() == time()
-    if kind.name == "date" and not midnight:
-        raise ValueError
-    return value
 
 
 def _plain(value: Any, kind: Primitive) -> Any:

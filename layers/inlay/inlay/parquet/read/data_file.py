@@ -61,7 +61,6 @@ from inlay.parquet.read.statistics import (
     absent_fields,
     cut_to,
     group_stats,
-    has_known_faults,
     leaves_of,
     locate_columns,
     total_rows,
@@ -218,10 +217,6 @@ class OpenFile:
     def decoded(self) -> Footer:
         """The footer, whatever that takes. Raises `UnreadableFile`, `UnsupportedFile`."""
         return self.known.footer or decode_footer(self.tail, file_size=self.task.file.size)
-
-    def has_known_faults(self, leaf: int) -> bool:
-        """Whether the statistics of such a column are not to be relied on."""
-        return has_known_faults(self.metadata, leaf)
 
     def leaves(self, tops: Iterable[int]) -> list[int]:
         """The leaf columns of top-level fields, those that the file has, in file order."""

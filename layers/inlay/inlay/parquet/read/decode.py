@@ -25,6 +25,7 @@ from inlay.parquet.arrow.types import schema_to_arrow, to_array, to_scalar
 from inlay.parquet.footer.footer import Footer
 from inlay.parquet.footer.pages import number_of_pages
 from inlay.parquet.read.data_file import Group, OpenFile, Piece, chunk_range, reading
+from inlay.parquet.read.deleted_rows import marks_at
 from inlay.parquet.read.ranges import GROW, SMALL_OBJECT_BYTES, RangeFile, Steps, Unit
 from inlay.parquet.read.selection import (
     Block,
@@ -681,8 +682,7 @@ def _over_group(
     if among is None or keep is None:
         return among if keep is None else keep
     places = pc.indices_nonzero(among).filter(keep).cast(pa.int64())
-    marks = pa.repeat(_TRUE, len(places))
-    return pc.scatter(marks, places, max_index=len(among) - 1).is_valid()
+    return marks_at(places, len(among)).is_valid()
 
 
 def _both(left: pa.BooleanArray | None, right: pa.BooleanArray | None) -> pa.BooleanArray | None:

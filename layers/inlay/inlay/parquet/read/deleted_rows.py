@@ -340,7 +340,7 @@ class GroupDeletes:
         """Which rows no position deletes, over the whole group; None is all."""
         if self.positions is None:
             return None
-        return _marks(self.positions, rows).is_null()
+        return marks_at(self.positions, rows).is_null()
 
     def keep_values(self, batch: pa.RecordBatch, schema: Schema) -> pa.BooleanArray | None:
         """Which rows of a batch no predicate or key deletes; None is all. The batch is laid out as
@@ -512,11 +512,11 @@ def load_words(objects: Objects, task: FileTask, group_rows: Sequence[int]) -> p
             bitmap.add_range(start, start + rows)
         start += rows
     numbers = -(-start // 64)
-    bits = _marks(positions_array(bitmap), 64 * numbers).is_valid()
+    bits = marks_at(positions_array(bitmap), 64 * numbers).is_valid()
     return pa.Array.from_buffers(pa.int64(), numbers, [None, bits.buffers()[1]])
 
 
-def _marks(positions: pa.Array, rows: int) -> pa.Array:
+def marks_at(positions: pa.Array, rows: int) -> pa.Array:
     """For each row TRUE where it is at one of the positions, else NULL."""
     marks = pa.repeat(to_scalar(True, pa.bool_()), len(positions))
     return pc.scatter(marks, positions, max_index=rows - 1)

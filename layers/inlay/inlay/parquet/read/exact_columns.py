@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Struct
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.old_times import shifts_dates
+from inlay.parquet.read.statistics import has_known_faults
 
 _UNITS = {"ms": "milliseconds", "us": "microseconds"}
 
@@ -95,7 +96,7 @@ def _fits(
         return False
     if kind.is_temporal and rebased:
         return False
-    if file.has_known_faults(leaf):
+    if has_known_faults(file.metadata, leaf):
         return False  # the other might leave out rows by them
     return _has_type(reader, column, kind) and _is_decodable(reader, file.metadata, leaf)
 

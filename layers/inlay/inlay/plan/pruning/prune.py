@@ -641,9 +641,7 @@ def _settled(node: Predicate, stats: Stats) -> Predicate:
 def _settled_leaf(node: Predicate, stats: Stats) -> Predicate:
     if not field_ids(node) <= stats.keys():
         return node
-    if all_match(node, stats, 1):
-        return Constant(True)
-    if all_match(Not(node), stats, 1):
-        return Constant(False)
-    is_null = not may_match(node, stats, 1) and not may_match(Not(node), stats, 1)
-    return Constant(None) if is_null else node
+    possible = _outcomes(node, stats, 1)
+    results = {True: possible.true, False: possible.false, None: possible.null}
+    settled = [result for result, may_be in results.items() if may_be]
+    return Constant(settled[0]) if len(settled) == 1 else node
