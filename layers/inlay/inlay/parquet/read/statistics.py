@@ -114,18 +114,20 @@ def cut_to(columns: FileColumns, schema: Schema) -> FileColumns:
     return FileColumns(tops, columns.leaves)
 
 
+Reader = Callable[[Any, bool], Value | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """A primitive field and how a file stores it: enough to read its statistics.
 
-    `lower` and `upper` turn a raw minimum and maximum into the table's physical form; None if file and
+    `read` turns a raw minimum, or (True) a raw maximum, into the table's physical form; None if file and
     table type have no common order.
     """
 
     ordinal: int
     type: Primitive
-    lower: Callable[[Any], Value | None]
-    upper: Callable[[Any], Value | None]
+    read: Reader
     exact: bool
     # Whether its writer is not known to state wrong bounds, or numbers of NULLs, of such columns.
     bounded: bool = True
@@ -272,7 +274,7 @@ def bounds_of(leaf: Leaf, least: Any, most: Any, nulls: int | None) -> ColumnSta
     nulls = nulls if leaf.counted else None
     if not leaf.bounded:
         return ColumnStats(null_count=nulls, has_nan=has_nan, kind=leaf.type)
-    lower, upper = leaf.lower(least), leaf.upper(most)
+    lower, upper = leaf.read(least, False), leaf.read(most, True)
     broken = lower is None or upper is None or is_nan(lower) or is_nan(upper)
     if broken or compare(leaf.type, lower, upper) > 0:  # type: ignore[arg-type]
         # Unusable bounds, or two that contradict each other: neither is trusted.
@@ -298,8 +300,7 @@ def _leaf(
     return Leaf(
         ordinal,
         kind,
-        _reader(column, kind, upwards=False),
-        _reader(column, kind, upwards=True),
+        _reader(column, kind),
         exact=not cut,
         bounded=not is_doubted(writer, "bounds", stored),
         counted=not is_doubted(writer, "nulls", stored),
@@ -346,9 +347,7 @@ def _was_dictionary(path: str, metadata: pq.FileMetaData) -> bool | None:
     return any(pa.types.is_dictionary(f.type) for _, f in fields_below(own)) if own else None
 
 
-def _reader(
-    column: pq.ColumnSchema, kind: Primitive, *, upwards: bool
-) -> Callable[[Any], Value | None]:
+def _reader(column: pq.ColumnSchema, kind: Primitive) -> Reader:
     physical = column.physical_type
     logical = json.loads(column.logical_type.to_json()) if column.logical_type else {}
     annotation = logical.get("Type", "None")
@@ -365,10 +364,10 @@ def _reader(
     if kind.name == "date" and annotation == "Date":
         return _same
     if kind.name == "timestamp" and annotation == "Date":
-        return lambda days: int(days) * NANOS_PER_DAY // NANOS_PER_UNIT[kind.unit]
+        return lambda days, _: int(days) * NANOS_PER_DAY // NANOS_PER_UNIT[kind.unit]
     if kind.name in ("time", "timestamp", "timestamptz") and is_integer:
         unit = _UNITS.get(logical.get("timeUnit", "")) or _ENCODED_UNITS.get(column.converted_type)
-        return _unit_reader(unit, kind.unit, upwards=upwards) if unit else _unknown
+        return _unit_reader(unit, kind.unit) if unit else _unknown
     if kind.name == "string" and physical == "BYTE_ARRAY":
         return _text
     if kind.name == "binary" and physical in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"):
@@ -378,28 +377,26 @@ def _reader(
     return _unknown
 
 
-def _same(raw: Any) -> Value | None:
+def _same(raw: Any, _: bool) -> Value | None:
     return raw  # type: ignore[no-any-return]
 
 
-def _unknown(raw: Any) -> Value | None:
+def _unknown(raw: Any, _: bool) -> Value | None:
     return None
 
 
-def _text(raw: Any) -> Value | None:
+def _text(raw: Any, _: bool) -> Value | None:
     try:
         return bytes(raw).decode("utf-8")
     except UnicodeDecodeError:
         return None
 
 
-def _integer_reader(
-    kind: Primitive, physical: str, *, signed: bool
-) -> Callable[[Any], Value | None]:
+def _integer_reader(kind: Primitive, physical: str, *, signed: bool) -> Reader:
     limits = integer_range(kind)
     modulus = 1 << (32 if physical == "INT32" else 64)
 
-    def read(raw: Any) -> Value | None:
+    def read(raw: Any, _: bool) -> Value | None:
         # Arrow shows the bits as signed, whatever the annotation.
         value = int(raw) if signed else int(raw) % modulus
         fits = limits is not None and limits[0] <= value <= limits[1]
@@ -408,19 +405,19 @@ def _integer_reader(
     return read
 
 
-def _decimal_reader(kind: Primitive, scale: int) -> Callable[[Any], Value | None]:
-    def read(raw: Any) -> Value | None:
+def _decimal_reader(kind: Primitive, scale: int) -> Reader:
+    def read(raw: Any, _: bool) -> Value | None:
         unscaled = raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
         return scaled(Decimal(unscaled).scaleb(-scale, context=EXACT), kind.scale)
 
     return read
 
 
-def _unit_reader(unit: str, target: str, *, upwards: bool) -> Callable[[Any], Value | None]:
+def _unit_reader(unit: str, target: str) -> Reader:
     """From the file's unit to the table's; truncation widens the bound."""
     multiply, divide = NANOS_PER_UNIT[unit], NANOS_PER_UNIT[target]
 
-    def read(raw: Any) -> Value | None:
+    def read(raw: Any, upwards: bool) -> Value | None:
         nanos = int(raw) * multiply
         return -(-nanos // divide) if upwards else nanos // divide
 
