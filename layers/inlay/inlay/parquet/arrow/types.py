@@ -115,7 +115,8 @@ def _buffers(values: Sequence[Any], kind: pa.DataType) -> list[pa.Buffer] | None
         types = set(map(type, values)) - {NoneType}
         if not types <= ({int, float} if code in "fd" else {int}):
             return None
-        if code in "fd" and int in types and any(_is_inexact(value) for value in values):
+        whole = [value for value in values if type(value) is int] if code in "fd" else []
+        if any(int(float(value)) != value for value in whole):
             return None
         held = [0 if value is None else value for value in values]
         return [pa.py_buffer(struct.pack(f"<{len(held)}{code}", *held))]
@@ -134,11 +135,6 @@ def _buffers(values: Sequence[Any], kind: pa.DataType) -> list[pa.Buffer] | None
         unscaled = [0 if value is None else _unscaled(value, kind) for value in values]
         return [pa.py_buffer(b"".join(n.to_bytes(width, "little", signed=True) for n in unscaled))]
     return None
-
-
-def _is_inexact(value: Any) -> bool:
-    """Whether a floating type cannot hold a whole number exactly."""
-    return type(value) is int and int(float(value)) != value
 
 
 def _unscaled(value: Any, kind: pa.Decimal128Type | pa.Decimal256Type) -> int:

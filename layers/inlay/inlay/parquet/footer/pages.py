@@ -121,7 +121,11 @@ def read_layout(footer: Footer, bloom_lengths: Mapping[int, int] | None = None) 
     they are within the file, do not overlap and agree with the footer's counts, and refuses the file
     otherwise.
     """
-    _refuse_untrusted_writers(footer)
+    if faults_of(Writer.of(footer.created_by), "sizes"):
+        # The footer does not determine the end of a chunk.
+        raise UnsupportedFile(
+            f"{footer.created_by} states column sizes that are too small", next_step=RECODE
+        )
     known, endless = _regions_of(footer, bloom_lengths or {})
     starts = sorted(r.start for r in [*known, *endless]) if endless else []
     starts.append(footer.start)
@@ -196,14 +200,6 @@ def _fault(leaf: Leaf, path: list[bytes], chunk: ColumnChunk, rows: int) -> str 
     if values and not meta[Meta.COMPRESSED]:
         return "has values but no bytes"
     return None
-
-
-def _refuse_untrusted_writers(footer: Footer) -> None:
-    # The footer does not determine the end of a chunk.
-    if faults_of(Writer.of(footer.created_by), "sizes"):
-        raise UnsupportedFile(
-            f"{footer.created_by} states column sizes that are too small", next_step=RECODE
-        )
 
 
 # -- what is kept ---------------------------------------------------------------------------------

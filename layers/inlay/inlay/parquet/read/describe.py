@@ -54,7 +54,6 @@ class Described:
     """A footer in both forms: Inlay's own, with offsets, and Arrow's, with types."""
 
     footer: Footer
-    footer_bytes: int
     metadata: pq.FileMetaData
     arrow: pa.Schema
 
@@ -66,7 +65,7 @@ class Described:
     def footer_of(self, got: Got) -> FooterOf:
         """For later reads of the object that `got` is of: its footer, and all of it if it is here."""
         whole = len(got.body) == got.size
-        tail = got.body if whole else got.body[-self.footer_bytes :]
+        tail = got.body if whole else got.body[-self.footer.length :]
         return FooterOf(self.metadata, tail, got.size, got.etag)
 
 
@@ -75,10 +74,9 @@ def parse_object_footer(tail: bytes, *, size: int) -> Described:
 
     Raises `UnreadableFile` or `UnsupportedFile`."""
     footer = decode_footer(tail, file_size=size)
-    footer_bytes = size - footer.start
     check_chunks(footer)
     try:
-        parsed = pq.ParquetFile(pa.BufferReader(tail[-footer_bytes:]))
+        parsed = pq.ParquetFile(pa.BufferReader(tail[-footer.length :]))
         metadata = parse_metadata(tail, file_size=size)
         arrow = parsed.schema_arrow
         for _, field in fields_below(arrow):
@@ -95,7 +93,7 @@ def parse_object_footer(tail: bytes, *, size: int) -> Described:
                 )
     if total_rows(metadata) > MAX_ROWS:
         raise UnreadableFile("its footer has more rows than a file can have")
-    return Described(footer, footer_bytes, metadata, arrow)
+    return Described(footer, metadata, arrow)
 
 
 def entry_of(
@@ -123,7 +121,7 @@ def entry_of(
             size=size,
             schema=schema,
             stats_columns=(),
-            footer_size=described.footer_bytes,
+            footer_size=described.footer.length,
         )
     located = [leaf for top in columns.tops.values() for leaf in top.leaves]
     check_parquet_types(described.metadata.schema, located)

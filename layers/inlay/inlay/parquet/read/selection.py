@@ -153,12 +153,12 @@ def narrowed(projection: Projection, tasks: Iterable[FileTask]) -> Projection:
 def _cut(field: Field, used: set[int]) -> Field:
     if field.id in used or not isinstance(field.type, Struct):
         return field
-    kept = tuple(_cut(child, used) for child in field.type.fields if _holds(child, used))
+    kept = tuple(
+        _cut(child, used)
+        for child in field.type.fields
+        if any(inner.id in used for _, inner in Schema(0, (child,)).walk())
+    )
     return replace(field, type=Struct(kept)) if kept else field
-
-
-def _holds(field: Field, used: set[int]) -> bool:
-    return any(inner.id in used for _, inner in Schema(0, (field,)).walk())
 
 
 def subschema(schema: Schema, columns: Iterable[int]) -> Schema:

@@ -156,7 +156,10 @@ def read_pages(
     elements = [root, *(footer.schema[column.leaf.element] for column in columns)]
     tree = view_tree(footer, elements, metas, rows, sum(m[Meta.UNCOMPRESSED] for m in metas))
     arrow = pa.schema([column.field for column in columns])
-    tree[File.KEY_VALUES] = Items(STRUCT, [_arrow_schema(arrow)])
+    # By this Arrow gives the columns their types in the whole file.
+    serialized = base64.b64encode(arrow.serialize().to_pybytes())
+    pair = {KeyValue.KEY: ARROW_SCHEMA, KeyValue.VALUE: serialized}
+    tree[File.KEY_VALUES] = Items(STRUCT, [pair])
     reader: Any = ParquetReader(memory_pool=pool)
     reader.open(
         pa.BufferReader(b"".join((*parts, end_of_file(tree)))),
@@ -194,12 +197,6 @@ def _check_rows(page: Page, body: bytes) -> None:
     header, _ = page_header(body, 0, len(body))
     if claimed_values(header)[0] != page.rows:
         raise UnreadableFile("a page has other rows than its index says")
-
-
-def _arrow_schema(schema: pa.Schema) -> dict[int, bytes]:
-    """The key-value by which Arrow gives the columns their types in the whole file."""
-    serialized = schema.serialize().to_pybytes()
-    return {KeyValue.KEY: ARROW_SCHEMA, KeyValue.VALUE: base64.b64encode(serialized)}
 
 
 def index_range(footer: Footer, group: int, leaf: int) -> ByteRange | None:
