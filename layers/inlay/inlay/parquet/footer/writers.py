@@ -63,10 +63,6 @@ class Stored:
     unsigned: bool = False
     dictionary: bool | None = False
 
-    @property
-    def is_bytes(self) -> bool:
-        return self.physical in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
-
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -99,11 +95,11 @@ _BOTH: Final = _BOUNDS | _NULLS
 
 
 def _bytes(column: Stored) -> bool:
-    return column.is_bytes
+    return column.physical in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 
 
 def _decimals(column: Stored) -> bool:
-    return column.decimal and column.is_bytes
+    return column.decimal and _bytes(column)
 
 
 def _floats(column: Stored) -> bool:
