@@ -27,6 +27,7 @@ from inlay.format.expression import Apply, Column, Constant, Expression, Test, l
 from inlay.format.predicate import Operator
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Type
 from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT
+from inlay.parquet.arrow.conform import decoded
 from inlay.parquet.arrow.evaluate import (
     COMPARE,
     Columns,
@@ -137,12 +138,7 @@ def _of_column(field_id: int, kind: Type, batch: pa.RecordBatch, columns: Column
     path = columns.get(field_id)
     if path is None:
         return pa.nulls(batch.num_rows, arrow_type(kind))
-    array = column_at(path, batch)
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    return _widened(array)
+    return _widened(decoded(column_at(path, batch)))
 
 
 def _widened(array: pa.Array) -> pa.Array:
