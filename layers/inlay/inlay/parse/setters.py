@@ -55,7 +55,7 @@ def parse_assignments(
         _check_apart(target, assignments, schema)
         with errors_in(text if isinstance(text, str) else "?"):
             value = _value(name, text, schema, now, values)
-            assignments[target.id] = Assignment(target.id, _Setter(schema, target).value(value))
+            assignments[target.id] = Assignment(target.id, _assigned(value, target, schema))
     return tuple(assignments.values())
 
 
@@ -85,89 +85,79 @@ def _check_apart(target: Field, assigned: Mapping[int, Assignment], schema: Sche
             )
 
 
-class _Setter:
-    """The schema that values read from, and the field they are for."""
-
-    def __init__(self, schema: Schema, column: Field) -> None:
-        self.schema = schema
-        self.column = column
-
-    def value(self, node: Syntax) -> Assigned | Expression:
-        kind = self.column.type
-        match node:
-            case Given(None) if not self.column.nullable:
-                raise refused(
-                    node, f"column {self.column.name!r} is required and cannot become NULL"
-                )
-            case Given(None):
-                return Assigned(None)
-            case Given(Span()):
-                raise refused(node, "an interval is not a value", "Write at + INTERVAL '1 day'")
-            case Given(written) if isinstance(kind, Primitive) and written is not None:
-                return Assigned(self.constant(node, kind, written))
-            case Given():
-                raise refused(
-                    node,
-                    f"a literal cannot be assigned to {self.column.name!r}, which is nested",
-                    "Assign a column of its type, NULL, or the fields of a struct one by one",
-                )
-            case _:  # the calculator knows every kind
-                from inlay.parse.calculate import Calculator
-
-                expression = Calculator(self.schema).expression(node)
-                self.check(node, expression)
-                return expression
-
-    def constant(self, node: Given, kind: Primitive, written: Written | Span) -> Value:
-        assert not isinstance(written, Span)
-        if isinstance(written, Text) and kind.is_temporal:
-            written = read_as(kind, written.value, node)
-        try:
-            near = neighbours(kind, written)
-        except InlayError as error:
-            message = error.message.replace("be compared with a column", "be assigned to a column")
-            message = f"{message} ({self.column.name!r})"
-            raise refused(node, message, error.next_step) from None
-        if not near.exact or near.below is None:
+def _assigned(node: Syntax, column: Field, schema: Schema) -> Assigned | Expression:
+    kind = column.type
+    match node:
+        case Given(None) if not column.nullable:
+            raise refused(node, f"column {column.name!r} is required and cannot become NULL")
+        case Given(None):
+            return Assigned(None)
+        case Given(Span()):
+            raise refused(node, "an interval is not a value", "Write at + INTERVAL '1 day'")
+        case Given(written) if isinstance(kind, Primitive) and written is not None:
+            return Assigned(_constant(node, column, kind, written))
+        case Given():
             raise refused(
-                node, f"this value does not fit column {self.column.name!r} of type {kind}"
+                node,
+                f"a literal cannot be assigned to {column.name!r}, which is nested",
+                "Assign a column of its type, NULL, or the fields of a struct one by one",
             )
-        if isinstance(near.below, float) and near.below == 0 and isinstance(written, Number):
-            # To a comparison the zeros are one; a column keeps the one it is given.
-            return math.copysign(0.0, written.value)
-        return near.below
+        case _:  # the calculator knows every kind
+            from inlay.parse.calculate import Calculator
 
-    def check(self, node: Syntax, expression: Expression) -> None:
-        """Raises where the column cannot hold values of the expression's type."""
-        kind, given = self.column.type, expression.type
-        if given is None or given == kind:
-            return
-        if isinstance(kind, Primitive) and isinstance(given, Primitive):
-            if isinstance(expression, Column):
-                if widens(given, kind):
-                    return
-            elif _holds(kind, given):
+            expression = Calculator(schema).expression(node)
+            _check(node, column, expression)
+            return expression
+
+
+def _constant(node: Given, column: Field, kind: Primitive, written: Written | Span) -> Value:
+    assert not isinstance(written, Span)
+    if isinstance(written, Text) and kind.is_temporal:
+        written = read_as(kind, written.value, node)
+    try:
+        near = neighbours(kind, written)
+    except InlayError as error:
+        message = error.message.replace("be compared with a column", "be assigned to a column")
+        message = f"{message} ({column.name!r})"
+        raise refused(node, message, error.next_step) from None
+    if not near.exact or near.below is None:
+        raise refused(node, f"this value does not fit column {column.name!r} of type {kind}")
+    if isinstance(near.below, float) and near.below == 0 and isinstance(written, Number):
+        # To a comparison the zeros are one; a column keeps the one it is given.
+        return math.copysign(0.0, written.value)
+    return near.below
+
+
+def _check(node: Syntax, column: Field, expression: Expression) -> None:
+    """Raises where the column cannot hold values of the expression's type."""
+    kind, given = column.type, expression.type
+    if given is None or given == kind:
+        return
+    if isinstance(kind, Primitive) and isinstance(given, Primitive):
+        if isinstance(expression, Column):
+            if widens(given, kind):
                 return
-        named, target = _called(given), _called(kind)
-        if isinstance(node, Calculation) and node.op == "/" and _is_exact(kind):
-            raise refused(
-                node,
-                f"a quotient is a floating number, which {self.column.name!r} is not",
-                f"CAST(round(…) AS {kind}), or assign to a double column",
-            )
-        if isinstance(given, Primitive) and given.is_float and _is_exact(kind):
-            raise refused(
-                node,
-                f"the value is floating: it would not be exact in {self.column.name!r} of type "
-                f"{target}",
-                f"CAST(… AS {kind}) rounds it",
-            )
-        what = f"column {spelled(node)!r}" if isinstance(node, Name) else "a value"
+        elif _holds(kind, given):
+            return
+    named, target = _called(given), _called(kind)
+    if isinstance(node, Calculation) and node.op == "/" and _is_exact(kind):
         raise refused(
             node,
-            f"{what} of type {named} cannot be assigned to {self.column.name!r} of type {target}",
-            f"CAST(… AS {kind})" if isinstance(kind, Primitive) else "",
+            f"a quotient is a floating number, which {column.name!r} is not",
+            f"CAST(round(…) AS {kind}), or assign to a double column",
         )
+    if isinstance(given, Primitive) and given.is_float and _is_exact(kind):
+        raise refused(
+            node,
+            f"the value is floating: it would not be exact in {column.name!r} of type {target}",
+            f"CAST(… AS {kind}) rounds it",
+        )
+    what = f"column {spelled(node)!r}" if isinstance(node, Name) else "a value"
+    raise refused(
+        node,
+        f"{what} of type {named} cannot be assigned to {column.name!r} of type {target}",
+        f"CAST(… AS {kind})" if isinstance(kind, Primitive) else "",
+    )
 
 
 def _holds(kind: Primitive, given: Primitive) -> bool:
