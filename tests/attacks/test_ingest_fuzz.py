@@ -28,7 +28,7 @@ from inlay.ops.write.append import IngestSource
 from inlay.ops.write.ingest import Ingested, Rejected, Superseded, ingest
 from inlay.parquet.footer.fields import ARROW_SCHEMA, Chunk, File, Group, KeyValue, Meta, Stats
 from inlay.parquet.footer.footer import trailer
-from inlay.parquet.footer.thrift import STRUCT, Items, Pairs, decode_struct, encode_struct, unpack
+from inlay.parquet.footer.thrift import STRUCT, Items, decode_struct, encode_struct, unpack
 from inlay.storage.base import Location, Written
 
 SCHEMA = pa.schema(
@@ -170,7 +170,7 @@ def places(tree: Any) -> Iterator[tuple[Any, Any]]:
     held = tree.items() if isinstance(tree, dict) else enumerate(tree)
     for key, value in list(held):
         yield tree, key
-        if isinstance(value, dict | Items) and not isinstance(value, Pairs):
+        if isinstance(value, dict | Items):
             yield from places(value)
 
 
