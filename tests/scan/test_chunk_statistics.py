@@ -175,8 +175,8 @@ def test_bounds_of_floats_are_gone_by_where_they_do_not_round(stored: Any, kind:
     pq.write_table(pa.table({"x": pa.array([1.5, 2.5], stored)}), sink)
     sink.seek(0)
     column = pq.read_metadata(sink).schema.column(0)
-    read = _reader(column, Primitive(kind), upwards=False)
-    assert read(1.5) == (None if (kind, stored) == ("float", pa.float64()) else 1.5)
+    read = _reader(column, Primitive(kind))
+    assert read(1.5, False) == (None if (kind, stored) == ("float", pa.float64()) else 1.5)
 
 
 @pytest.mark.parametrize("values", [["a", "b"], [b"a", b"b"], [1, 2]], ids=["text", "bytes", "int"])
