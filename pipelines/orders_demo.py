@@ -239,7 +239,9 @@ class Pipeline:
         """Packs the small files; those of the load stay as they are, beside the stream."""
         table = inlay.open(self.orders)
         sizes = sorted(table.inspect.files()["bytes"].to_pylist())
-        result = table.maintain.compact(small_bytes=sizes[len(sizes) // 2] + 1)
+        small = sizes[: len(sizes) // 2 + 1]
+        # No more than these are read: the others' deletes are not applied either.
+        result = table.maintain.compact(small_bytes=small[-1] + 1, max_bytes=sum(small))
         return f"; compacted between: {result.input_files} of {len(sizes)} files"
 
     def erase(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,8 @@ def test_the_pipeline_tells_its_story(tmp_path: Path) -> None:
     assert [line[:10].strip() for line in told[: len(steps)]] == steps
     # After the load, each merge, the erasure and the last compaction.
     assert done.stdout.count("all as in DuckDB") == 7
+    partial = re.search(r"compacted between: (\d+) of (\d+) files", done.stdout)
+    assert partial is not None and 1 < int(partial[1]) < int(partial[2])
     orders = inlay.open(f"file://{folder}/tables/orders")
     assert "priority" in orders.schema.names
     assert len(orders.snapshot.erasures) == 1  # its objects wait for the collection of garbage
