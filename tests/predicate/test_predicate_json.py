@@ -110,11 +110,13 @@ def test_the_deepest_that_is_stored_is_read(within):
 def test_depth_is_bounded_both_ways():
     with pytest.raises(InvalidPredicate, match="deeper"):
         predicate_to_json(nested(100_000))
-    found = True
-    for _ in range(MAX_DEPTH):
-        found = ["not", found]
-    with pytest.raises(CorruptTable, match="deeper"):
-        predicate_from_json(found)
+    # Far deeper than Python recurses, too.
+    for levels in (MAX_DEPTH, 10_000):
+        body = True
+        for _ in range(levels):
+            body = ["not", body]
+        with pytest.raises(CorruptTable, match="deeper"):
+            predicate_from_json(body)
 
 
 def test_size_counts_the_values_of_lists():

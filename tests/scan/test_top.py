@@ -367,6 +367,8 @@ def test_a_scan_takes_an_order() -> None:
     assert scan.explain().order_by == ("x DESC",) and "order    x DESC" in str(scan.explain())
     with pytest.raises(InvalidRequest, match="needs a limit"):
         table.scan(order_by="x")
+    with pytest.raises(InvalidRequest, match="order_by cannot be a list"):
+        table.scan(order_by=["x", 1], limit=1)
     assert table.scan(order_by="x", limit=0).to_arrow().num_rows == 0
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.parquet.footer.fields import (
@@ -242,6 +242,8 @@ def keep_pieces(layout: Layout, fate: Callable[[int], GroupFate]) -> Iterator[Pi
                 is_kept = part is Part.DATA or part is Part.BLOOM
             case GroupFate.EDITED | GroupFate.DROPPED:
                 is_kept = False
+            case _:
+                assert_never(fate_here)
         if not (is_kept and was_kept and (until == begin or before == group)):
             if start < until:
                 yield ByteRange(start, until)
