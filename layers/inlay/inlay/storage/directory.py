@@ -53,8 +53,9 @@ T = TypeVar("T")
 _SIDECAR: Final = f"{HIDDEN}meta-"
 # How a listing of uploads names a write that was cut off and left bytes behind.
 _INTERRUPTED: Final = "interrupted write"
-# A folder may be removed by others between creating it and beginning a file; nobody does that for long.
-_FOLDER_ATTEMPTS: Final = 10
+# A folder may be removed by others between creating it and beginning a file. Each time one of them has ended
+# a delete; on a busy machine four of them came in between ten times in a row.
+_FOLDER_ATTEMPTS: Final = 1_000
 
 
 def system_now_us() -> int:
