@@ -165,6 +165,9 @@ def test_nan_is_a_default_like_any_other() -> None:
     table.alter(add={"x": pa.float64()}, defaults={"x": math.nan})
     assert again(table).count(where="x > 5") == 2  # NaN is above every number
     assert table.count(where="x = 5") == 0
+    for where in ("x = :nan", "x >= :nan", "x IN (1, :nan)"):
+        assert table.count(where=where, params={"nan": math.nan}) == 2, where
+    assert table.count(where="x <> :nan", params={"nan": math.nan}) == 0
 
 
 def test_files_without_a_column_are_pruned_by_its_default() -> None:
