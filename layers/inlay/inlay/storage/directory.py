@@ -53,8 +53,8 @@ T = TypeVar("T")
 _SIDECAR: Final = f"{HIDDEN}meta-"
 # How a listing of uploads names a write that was cut off and left bytes behind.
 _INTERRUPTED: Final = "interrupted write"
-# A folder may be removed by others between creating it and beginning a file. Each time one of them has ended
-# a delete; on a busy machine four of them came in between ten times in a row.
+# A folder may be removed by others between creating it and beginning a file: each time one of them ended a
+# delete, and on a busy machine four of them came in between ten times in a row.
 _FOLDER_ATTEMPTS: Final = 1_000
 
 
