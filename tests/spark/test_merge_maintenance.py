@@ -256,6 +256,7 @@ def without_jobs(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[Record]]
 
     monkeypatch.setattr("inlay.spark.merge.carry_out", carry_out)
     monkeypatch.setattr("inlay.spark.merge.records_of", records_of)
+    monkeypatch.setattr("inlay.spark.merge.check_frame", lambda *given: None)
     return list
 
 
