@@ -27,7 +27,7 @@ from inlay.ops.data import layout_of, target_of, vector_markers
 from inlay.ops.maintain.units import Done
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.arrow.types import positions_array, to_scalar
-from inlay.parquet.footer.footer import Footer, end_of_file, parse_metadata
+from inlay.parquet.footer.footer import Footer, parse_metadata
 from inlay.parquet.read.data_file import OpenFile, plan_groups
 from inlay.parquet.read.deleted_rows import load_vector
 from inlay.parquet.read.reader import Ahead, Reader
@@ -423,13 +423,13 @@ def _by_surgery(
         before_retry=ctx.back_off,
     )
     assert isinstance(outcome, Rewritten)  # some rows stay, and some groups are rewritten
-    metadata = parse_metadata(end_of_file(outcome.footer.tree), file_size=outcome.size)
+    metadata = parse_metadata(outcome.end, file_size=outcome.size)
     # New statistics: old bounds would still bound, but may be values of removed rows.
     entry = entry_of_file(
         metadata,
         key=key,
         size=outcome.size,
-        footer_size=outcome.footer_size,
+        footer_size=len(outcome.end),
         schema=task.with_values(task.schema),
         stats_columns=loaded.snapshot.stats_columns,
     )

@@ -58,12 +58,12 @@ from inlay.storage.write_once import no_wait
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """The new object. `positions` maps the old rows; `footer_size` includes the trailer; `unfinished`: row
-    groups were left unchanged because `goes_on` returned false."""
+    """The new object. `positions` maps the old rows; `end` is its footer and what follows it, as they were
+    written; `unfinished`: row groups were left unchanged because `goes_on` returned false."""
 
     etag: str
     size: int
-    footer_size: int
+    end: bytes
     positions: PositionMap
     footer: Footer
     unfinished: bool = False
@@ -180,7 +180,7 @@ def rewrite_object(
     return Rewritten(
         etag=written.etag,
         size=new.size,
-        footer_size=result.length,
+        end=end,
         positions=positions,
         footer=result,
         unfinished=judge.is_over,
