@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -107,6 +109,28 @@ def test_replaced_files_are_compared_only_where_their_keys_touch() -> None:
     [step] = t.changes(t.version - 1).steps()
     assert [(len(u.before), len(u.after)) for u in step.units] == [(1, 4), (1, 4)]
     assert sorted(t.changes(t.version - 1).to_arrow()["id"].to_pylist()) == [3, 43]
+
+
+@pytest.mark.parametrize(
+    ("kind", "apart"),
+    [(pa.int64(), None), (pa.float64(), math.nan), (pa.string(), "\U0010ffff" * 100)],
+    ids=["null", "nan", "no-upper-bound"],
+)
+def test_rows_that_no_bound_places_cancel_wherever_they_lie(kind: pa.DataType, apart: Any) -> None:
+    """NULL, NaN, and text whose upper bound cannot be told: with keys of other files between."""
+    low, high = pa.array(["0", "9"]).cast(kind).to_pylist()
+    t = new_table(schema=pa.schema([("id", kind)]), primary_key=(), sort_by="id")
+
+    def write(*files: list[Any]) -> int:
+        for ids in files:
+            t.append(pa.table({"id": pa.array(ids, kind)}))
+        return t.version
+
+    before = write([low, apart], [high])
+    t.delete("TRUE")
+    write([low], [high, apart])
+    t.refs.restore(version=before)
+    assert t.changes(t.version - 1).to_arrow().num_rows == 0
 
 
 def test_going_back_over_surgery_compares_the_two_files_in_order() -> None:

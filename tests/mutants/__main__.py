@@ -132,7 +132,7 @@ def _tried(forks: Forks, mutant: Mutant, source: str, tests: Sequence[str]) -> b
     """In a fork."""
     path = str(PACKAGE / mutant.file)
     code = mutated(mutant, source, path)
-    if not swap({(code.co_qualname, code.co_firstlineno): code}, path):
+    if not swap([code]):
         raise LookupError("no function has this code")
     return b"killed" if forks.run(tests, until_failure=True) else b"survived"
 

@@ -2,7 +2,7 @@
 
 A mutant is a value that names its place by what is written there, not by a line number, so that a reviewed
 list of equivalents outlives edits elsewhere. What only words an error is not changed (`raise`, f-strings),
-nor `assert`, nor what is evaluated when a module is imported.
+nor what only asserts (`assert`, `strict` of a `zip`), nor what is evaluated when a module is imported.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
@@ -89,6 +89,8 @@ def _places(node: ast.AST) -> Iterator[tuple[int, _Place]]:
     def walk(node: ast.AST) -> Iterator[tuple[int, _Place]]:
         nonlocal statement
         if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.pattern):
+            return
+        if isinstance(node, ast.keyword) and node.arg == "strict":
             return
         if isinstance(node, ast.stmt):
             statement = node.lineno
@@ -181,10 +183,12 @@ def mutated(mutant: Mutant, source: str, path: str) -> CodeType:
     node = next(f for name, f in functions_of(tree) if name == mutant.function)
     _, (_, _, change) = list(_places(node))[nth]
     change()
-    return _compiled(tree, path)[mutant.function.partition("#")[0], first_line(node)]
+    place = mutant.function.partition("#")[0], first_line(node)
+    [code] = [c for c in _compiled(tree, path) if (c.co_qualname, c.co_firstlineno) == place]
+    return code
 
 
-def probed(source: str, path: str, probe: str) -> dict[tuple[str, int], CodeType]:
+def probed(source: str, path: str, probe: str) -> list[CodeType]:
     """The code of each function, with a call of the builtin `probe` before each statement: its argument is
     the function, and the statement's line from that of the function."""
     tree = ast.parse(source)
@@ -213,34 +217,40 @@ def _put_probes(node: ast.AST, function: str, start: int, probe: str) -> None:
             value[:] = with_probes
 
 
-def _compiled(tree: ast.Module, path: str) -> dict[tuple[str, int], CodeType]:
-    found: dict[tuple[str, int], CodeType] = {}
+def _compiled(tree: ast.Module, path: str) -> list[CodeType]:
+    codes: list[CodeType] = []
 
     def walk(code: CodeType) -> None:
         for const in code.co_consts:
             if isinstance(const, CodeType):
-                found[const.co_qualname, const.co_firstlineno] = const
+                codes.append(const)
                 if "<locals>" not in const.co_qualname:
                     walk(const)
 
     # A module's own flags (`from __future__ import …`) are in the tree; none of this file's are added.
     walk(compile(tree, path, "exec", dont_inherit=True))
-    return found
+    return codes
 
 
-def swap(codes: dict[tuple[str, int], CodeType], path: str) -> int:
-    """Gives live functions of the file at `path` other code, whatever decorates them; how many."""
-    done = 0
-    for found in gc.get_objects():
-        if isinstance(found, FunctionType) and found.__code__.co_filename == path:
-            was = found.__code__
-            code = codes.get((was.co_qualname, was.co_firstlineno))
+def swap(codes: Iterable[CodeType]) -> list[CodeType]:
+    """Gives the live functions at the places of `codes` this code, whatever decorates them. What they had,
+    of each that was changed: swapped in turn, all is as it was."""
+    by_place = {_place_of(code): code for code in codes}
+    before: list[CodeType] = []
+    for function in gc.get_objects():
+        if isinstance(function, FunctionType):
+            was = function.__code__
+            code = by_place.get(_place_of(was))
             if code is not None and code.co_freevars == was.co_freevars:
-                found.__code__ = code
-                done += 1
-    if done:
+                function.__code__ = code
+                before.append(was)
+    if before:
         _forget_results()
-    return done
+    return before
+
+
+def _place_of(code: CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
 def _forget_results() -> None:

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -28,6 +29,8 @@ PROBE = "reached_by_a_test_"
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "layers" / "inlay" / "inlay"
 KEPT = ROOT / ".mutants" / "reach.json"
+# A file of the package, a function, a statement's line from that of the function.
+Place = tuple[str, str, int]
 
 
 @dataclass
@@ -90,11 +93,20 @@ def measure(
     for name in forks.items:
         by_test_file[name.partition("::")[0]].append(name)
     due = {t: names for t, names in by_test_file.items() if not reach.is_measured(t, sources)}
+    if not due:
+        return
+    # Once, in the session: the forks have what it has.
+    reached: set[Place] = set()
+    as_written = swap(
+        code for file in sources for code in _with_probes(file, sources[file], reached)
+    )
     starts = []
     for test_file, names in due.items():
 
         def start(test_file: str = test_file, names: list[str] = names) -> Fork:
-            return Fork.start(forks, lambda: _measured(forks, names, sources), expected_seconds=600)
+            return Fork.start(
+                forks, lambda: _measured(forks, names, sources, reached), expected_seconds=600
+            )
 
         starts.append((test_file, start))
     for n, (test_file, answer) in enumerate(answers(starts, jobs), 1):
@@ -104,20 +116,21 @@ def measure(
         reach.by_file[test_file] = {"hash": hash_of(ROOT / test_file), **json.loads(answer)}
         reach.save()
         say(f"measured {n} of {len(due)} test files: {test_file}")
+    swap(as_written)
 
 
-def _measured(forks: Forks, names: Sequence[str], sources: Mapping[str, str]) -> bytes:
-    """In a fork."""
-    reached: set[tuple[str, str, int]] = set()
-    for file, source in sources.items():
-        path = str(PACKAGE / file)
-        probe = f"{PROBE}{hashlib.blake2b(file.encode(), digest_size=4).hexdigest()}"
+def _with_probes(file: str, source: str, reached: set[Place]) -> list[CodeType]:
+    """The code of a file's functions that notes in `reached` where it is."""
+    probe = f"{PROBE}{hashlib.blake2b(file.encode(), digest_size=4).hexdigest()}"
+    setattr(builtins, probe, lambda place: reached.add((file, *place)))
+    return probed(source, str(PACKAGE / file), probe)
 
-        def note(place: tuple[str, int], file: str = file) -> None:
-            reached.add((file, *place))
 
-        setattr(builtins, probe, note)
-        swap(probed(source, path, probe), path)
+def _measured(
+    forks: Forks, names: Sequence[str], files: Iterable[str], reached: set[Place]
+) -> bytes:
+    """In a fork, whose functions note in `reached` where they are."""
+    reached.clear()
     seconds: dict[str, float] = {}
     bad: set[str] = set()
     places: dict[str, dict[str, dict[int, list[int]]]] = {}
@@ -143,4 +156,4 @@ def _measured(forks: Forks, names: Sequence[str], sources: Mapping[str, str]) ->
     forks.reports = report
     forks.run(names, until_failure=False)
     rounded = {name: round(took, 3) for name, took in seconds.items()}
-    return json.dumps({"files": list(sources), "seconds": rounded, "places": places}).encode()
+    return json.dumps({"files": list(files), "seconds": rounded, "places": places}).encode()

@@ -13,15 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from inlay.format.entry import ColumnStats
-from inlay.format.schema import Primitive, parse_primitive
+from inlay.format.schema import Primitive, Schema, parse_primitive
 from inlay.parquet.arrow.types import schema_from_arrow, to_physical
 from inlay.parquet.footer.fields import File, Meta, Stats
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.footer.thrift import encode_struct
 from inlay.parquet.read.describe import entry_of, parse_object_footer
+from inlay.parquet.read.selection import column_pages
 from inlay.parquet.read.statistics import (
     _chunk_stats,
     _reader,
+    leaves_of,
     locate_columns,
     recorded_stats,
     whole_stats,
@@ -155,6 +157,27 @@ def test_bounds_are_the_least_and_the_greatest_value_in_the_columns_type(
     stats = entry.stats[1]
     assert (stats.lower, stats.upper, stats.null_count) == (least, most, 1)
     assert stats.kind == kind
+    assert of_pages(cells, stored, schema) == [(least, least, 0), (most, most, 0), (None, None, 1)]
+
+
+def of_pages(cells: list[Any], stored: pa.DataType, schema: Schema) -> list[tuple[Any, Any, Any]]:
+    """(lower, upper, NULLs) of each page of a file that has a page for each cell."""
+    sink = io.BytesIO()
+    options: Any = {"write_page_index": True, "data_page_size": 1, "write_batch_size": 1}
+    pq.write_table(pa.table({"n": pa.array(cells, stored)}), sink, use_dictionary=False, **options)
+    body = sink.getvalue()
+    footer = decode_footer(body, file_size=len(body))
+    chunk = footer.row_groups[0].column(0)
+    assert chunk.column_index is not None and chunk.offset_index is not None
+    indexes = (body[slice(*place)] for place in (chunk.column_index, chunk.offset_index))
+    metadata = pq.read_metadata(io.BytesIO(body))
+    columns = locate_columns(metadata.schema.to_arrow_schema(), schema)
+    leaf = leaves_of(metadata, columns, schema, [1])[1]
+    pages = column_pages(footer, 0, leaf, *indexes)
+    assert pages is not None and [(p.first_row, p.rows) for p in pages.pages] == [
+        (n, 1) for n in range(len(cells))
+    ]
+    return [(s.lower, s.upper, s.null_count) for s in pages.stats]
 
 
 @pytest.mark.parametrize(("low", "high"), [(-1, 5), (5, 86_400_000_000), (-1, 86_400_000_000)])

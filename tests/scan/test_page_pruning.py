@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,7 @@ from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.footer.pages import BLOOM_HEADER_BYTES, bloom_length
 from inlay.parquet.read.selection import (
+    MAX_ASKED,
     ColumnPages,
     PredicateFilter,
     bloom_block,
@@ -212,7 +214,6 @@ def pages_of(data: Any, values: list[Any]) -> ColumnPages:
 @settings(deadline=None, max_examples=200)
 @given(
     held=st.sets(st.integers(0, 3)),
-    rows=st.lists(st.integers(0, 3), max_size=5),
     predicate=st.recursive(
         st.builds(lambda v: Comparison(1, "=", Literal(LONG, v)), st.integers(0, 3))
         | st.builds(lambda v: Comparison(1, "<", Literal(LONG, v)), st.integers(0, 3))
@@ -224,21 +225,29 @@ def pages_of(data: Any, values: list[Any]) -> ColumnPages:
         max_leaves=4,
     ),
 )
-def test_a_group_is_ruled_out_only_if_it_has_no_such_row(
-    held: set[int], rows: list[int], predicate: Any
+def test_a_group_is_ruled_out_exactly_if_no_row_of_its_values_is_selected(
+    held: set[int], predicate: Any
 ) -> None:
-    held |= set(rows)  # a filter may claim values that no row has
-    if surely_false(predicate, lambda field_id, kind, value: value not in held):
-        assert not any(selects(predicate, row) for row in rows)
+    """A row of `held` may differ at each look: which values a filter holds is all that is known."""
+    ruled_out = surely_false(predicate, lambda field_id, kind, value: value not in held)
+    assert ruled_out is not may_select(predicate, held)
 
 
-def selects(predicate: Any, value: int) -> bool:
+def may_select(predicate: Any, held: set[int]) -> bool:
     match predicate:
         case And(parts):
-            return all(selects(part, value) for part in parts)
+            return all(may_select(part, held) for part in parts)
         case Or(parts):
-            return any(selects(part, value) for part in parts)
+            return any(may_select(part, held) for part in parts)
         case In(_, _, values):
-            return value in values
+            return bool(held & set(values))
         case _:
-            return holds(predicate, value)
+            return predicate.op != "=" or predicate.literal.value in held
+
+
+def test_so_many_values_are_asked_for_and_no_more() -> None:
+    absent = Mock(return_value=True)
+    for number, asked in ((MAX_ASKED, MAX_ASKED), (MAX_ASKED + 1, 0)):
+        absent.reset_mock()
+        assert surely_false(In(1, LONG, tuple(range(number))), absent) is (asked > 0)
+        assert absent.call_count == asked

@@ -27,6 +27,8 @@ from inlay.ops.read import top_n
 from inlay.ops.read.top_n import OrderKey, first_rows, parse_order
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read import decode
+from inlay.parquet.read import reader as reader_module
+from inlay.parquet.read.reader import Ahead
 from inlay.parquet.read.selection import Projection
 from inlay.plan.pruning.promise import may_be_as_good, promised
 from inlay.plan.pruning.prune import Evidence
@@ -196,6 +198,48 @@ def test_bounds_of_pages_are_decoded_once(lake: Any, files: Any) -> None:
     assert found.num_rows == 3
     chunks = [(id(call.args[0]), call.args[1]) for call in decoded.mock_calls]
     assert len(chunks) == len(set(chunks)) > 1
+
+
+def test_files_share_the_connections(lake: Any, files: Any) -> None:
+    """In a search by what bounds promise, and in any other."""
+    reading = mock.Mock(wraps=reader_module.reading_of)
+    tasks = lake.plan(files, SCHEMA).tasks
+    projection = Projection(schema=SCHEMA, columns=(2,))
+    for parallel, of_each in ((1, 1), (FILES, 1), (3 * FILES - 1, 2), (3 * FILES, 3)):
+        reader = replace(lake.reader, ahead=Ahead(parallel=parallel))
+        order = parse_order("price DESC", SCHEMA)
+        searches = (
+            lambda r=reader, o=order: first_rows(r, tasks, projection, o, 5, Evidence(SCHEMA)),
+            lambda r=reader: r.rows(tasks, projection),
+            lambda r=reader: r.rows(iter(tasks[:1]), projection),
+        )
+        for search, expected in zip(searches, (of_each, of_each, parallel), strict=True):
+            with mock.patch.object(reader_module, "reading_of", reading):
+                list(search())
+            assert {call.args[3] for call in reading.mock_calls} == {expected}
+            reading.reset_mock()
+
+
+def test_what_promises_too_little_is_searched_wave_by_wave(lake: Any, files: Any) -> None:
+    """Of more files or pages than are looked at for so many rows, and of not one less."""
+    limit, may_hold = 3, top_n._Bound.may_hold
+    pages = 0
+
+    def counted(*args: Any) -> bool:
+        nonlocal pages
+        held = may_hold(*args)
+        pages += held
+        return held
+
+    with mock.patch.object(top_n._Bound, "may_hold", counted):
+        top(lake, files, "price DESC", limit, columns=(2,))
+    looked_at = len({read.key for read in lake.store.reads})
+    for name, most in (("MORE_FILES", looked_at - limit), ("MORE_PAGES", pages - limit)):
+        for more, waves in ((most, 0), (most - 1, 1)):
+            in_waves = mock.Mock(wraps=top_n._waves)
+            with mock.patch.object(top_n, name, more), mock.patch.object(top_n, "_waves", in_waves):
+                assert top(lake, files, "price DESC", limit).num_rows == limit
+            assert in_waves.call_count == waves
 
 
 def test_equal_rows_are_not_read_with_all_columns(lake: Any) -> None:

@@ -193,8 +193,7 @@ def _promised_rows(
     narrowed = [_under(bound.of(n), tasks[n]) for n in picked]
     opened = (replace(file, task=task) for file, task in zip(files, narrowed, strict=True))
     ordinals = {task.file.key: n for n, task in enumerate(tasks)}
-    connections = max(1, reader.ahead.parallel // max(1, len(files)))
-    for task, batches in reader.of_opened(opened, projection, connections):
+    for task, batches in reader.of_opened(opened, projection, len(files)):
         best.add(ordinals[task.file.key], batches)
     return best if best.rows is not None and best.rows.num_rows == limit else None
 

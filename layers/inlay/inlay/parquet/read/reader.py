@@ -84,11 +84,11 @@ class Reader:
     def by_task(self, tasks: Iterable[FileTask], projection: Projection) -> ByTask:
         """The same with the task that batches are of, those of one unit together. Tasks are taken from the
         iterable as reading gets to them."""
-        connections = self.ahead.parallel
+        number = 1
         if isinstance(tasks, Sequence):
             projection = narrowed(projection, tasks)
-            connections = max(1, connections // max(1, len(tasks)))
-        return self.of_opened(self.opened(tasks, projection), projection, connections)
+            number = len(tasks)
+        return self.of_opened(self.opened(tasks, projection), projection, number)
 
     def positions(
         self, tasks: Iterable[FileTask], schema: Schema, where: RowFilter | None = None
@@ -148,11 +148,10 @@ class Reader:
 
         return self._run(units(), self._opening_bytes)
 
-    def of_opened(
-        self, files: Iterator[OpenFile], projection: Projection, connections: int
-    ) -> ByTask:
-        """The rows of files, by task; each may use so many `connections`. Closes the generator `files`."""
+    def of_opened(self, files: Iterator[OpenFile], projection: Projection, number: int) -> ByTask:
+        """The rows of files, by task; so many share the connections. Closes the generator `files`."""
         budget = self.ahead.budget_bytes
+        connections = max(1, self.ahead.parallel // max(1, number))
 
         def units() -> Iterator[Unit[tuple[FileTask, Rows]]]:
             for file in files:

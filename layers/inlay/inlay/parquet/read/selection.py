@@ -206,10 +206,15 @@ def column_pages(
     pages = pages_of(offset_index, row_group.column(leaf.ordinal), row_group.num_rows)
     try:
         tree, _ = decode_struct(column_index)
-        empty, lower, upper = (
-            tree[key] for key in (ColumnIndex.NULL_PAGES, ColumnIndex.MIN, ColumnIndex.MAX)
+        empty, lower, upper, nulls = (
+            tree[key]
+            for key in (
+                ColumnIndex.NULL_PAGES,
+                ColumnIndex.MIN,
+                ColumnIndex.MAX,
+                ColumnIndex.NULLS,
+            )
         )
-        nulls = tree.get(ColumnIndex.NULLS) or [None] * len(pages)
         if not len(pages) == len(empty) == len(lower) == len(upper) == len(nulls):
             return None
         physical = footer.leaves[leaf.ordinal].type
