@@ -1,18 +1,28 @@
-"""Dead entries are recorded by two bitmaps: that of a leaf in its node, and that of the node."""
+"""Dead entries are recorded by two bitmaps: that of a leaf in its node, and that of the node. Which leaves
+and nodes are written again, counted exactly."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
+import pytest
 from pyroaring import FrozenBitMap
 
-from inlay.format.snapshot import Segment, Tier
+from inlay.format.snapshot import NODE_MAX_LEAVES, Segment, Tier
+from inlay.plan.change import NeedSegments
 from inlay.plan.metadata.leaves import (
     GATHER_LEAVES,
     HEAVY_DEAD_BYTES,
     REFERENCE_BYTES,
     Packing,
+    Writer,
+    gather,
     gatherable,
+    rebuild,
+    roll,
 )
 from inlay.plan.metadata.state import mark_dead, open_tree, under
 
@@ -90,3 +100,163 @@ def test_gathering_saves_references_to_leaves_and_bitmaps_of_the_dead() -> None:
         assert len(just.serialize()) == HEAVY_DEAD_BYTES + 2 * (entries - 120)
         assert saved(Segment(id="n", level=1, count=9_000, size=1, dead=just)) == weight
     assert saved(heavy, *full) == len(dead.serialize()) + GATHER_LEAVES * REFERENCE_BYTES
+
+
+class Counted(Packing[int]):
+    """Of 16 entries a leaf; those from 1,000 on are new. A leaf is full from 9 on."""
+
+    kind = "files"
+    most = 16
+    types: Any = MappingProxyType({})
+
+    def encode(self, entries: Sequence[int]) -> bytes:
+        return str(list(entries)).encode()
+
+    def is_new(self, entry: int) -> bool:
+        return entry >= 1_000
+
+    def live(self, leaf: Segment) -> list[int] | None:
+        return None if leaf.id.startswith("unloaded") else list(range(leaf.live))
+
+    def may_gather(self, leaf: Segment) -> bool:
+        return super().may_gather(leaf) and not leaf.id.startswith("held")
+
+    def is_needed(self, leaf: Segment) -> bool:
+        return super().is_needed(leaf) and not leaf.id.startswith("old")
+
+    def in_order(self, entries: Sequence[int]) -> Sequence[int]:
+        return sorted(entries)
+
+
+def writer() -> Writer:
+    return Writer(7, lambda data: f"written {data.hex()}")
+
+
+def shape(tier: Tier[Any] | NeedSegments) -> list[Any]:
+    """The entries of each leaf; of a node, with its level."""
+    assert isinstance(tier, Tier)
+    return [(s.level, s.live) if s.level else s.live for s in tier.segments]
+
+
+@pytest.mark.parametrize(
+    ("before", "old", "new", "after"),
+    [
+        ([4], 1, 0, [5]),
+        ([5], 1, 0, [5, 1]),  # more than four times as large
+        ([12], 4, 0, [16]),
+        ([13], 4, 0, [13, 4]),  # more than a leaf holds
+        ([8, 4], 1, 0, [13]),
+        ([9, 8, 4], 1, 0, [9, 13]),
+        ([], 17, 0, [8, 9]),
+        ([], 33, 0, [11, 11, 11]),
+        ([3], 0, 8, [11]),
+        ([3], 0, 9, [9, 3]),  # many new ones are leaves of their own, before those that still grow
+        ([8], 0, 10, [10, 8]),
+        ([9], 0, 10, [9, 10]),
+        ([14, 3], 1, 9, [14, 9, 4]),
+    ],
+)
+def test_inline_entries_join_leaves_that_are_not_much_larger(
+    before: list[int], old: int, new: int, after: list[int]
+) -> None:
+    segments = tuple(leaf(f"{n}", count) for n, count in enumerate(before))
+    inline = (*range(old), *range(1_000, 1_000 + new))
+    pen = writer()
+    rolled = roll(Tier(segments, inline), Counted(), pen)
+    assert shape(rolled) == after and isinstance(rolled, Tier) and not rolled.inline
+    written = [s for s in rolled.segments if s not in segments]
+    assert {s.id for s in pen.written} == {s.id for s in written}
+    assert {s.sequence for s in written} == {7}
+    joined = [s for s in segments if s not in rolled.segments]
+    entries = [n for s in joined for n in range(s.live)]
+    assert [n for w in pen.written for n in w.entries] == [*entries, *inline]
+
+
+def test_a_node_takes_no_entries_and_a_leaf_must_be_loaded_to_take_some() -> None:
+    node = Segment(id="n", level=1, count=2, size=1)
+    assert shape(roll(Tier((node,), (0,)), Counted(), writer())) == [(1, 2), 1]
+    assert shape(roll(Tier((node,), tuple(range(1_000, 1_009))), Counted(), writer())) == [
+        (1, 2),
+        9,
+    ]
+    unloaded = leaf("unloaded", 2)
+    assert roll(Tier((unloaded,), (0,)), Counted(), writer()) == NeedSegments(files=(unloaded,))
+
+
+def test_what_the_same_plan_has_written_is_written_again_and_not_kept() -> None:
+    pen = writer()
+    once = roll(Tier((), (1, 2)), Counted(), pen)
+    assert isinstance(once, Tier) and len(pen.written) == 1
+    twice = roll(replace(once, inline=(3,)), Counted(), pen)
+    assert shape(twice) == [3] and [w.entries for w in pen.written] == [(1, 2, 3)]
+
+
+def test_full_leaves_move_into_the_last_node() -> None:
+    first = Segment(id="first", level=1, count=9, size=1)
+    last = Segment(id="last", level=1, count=9, settled=2, size=1, dead=FrozenBitMap((3, 5)))
+    heavy = FrozenBitMap(range(0, 2 * 121, 2))
+    torn = Segment(id="torn", level=1, count=400, size=1, dead=heavy)
+    dead, old = leaf("a", 400), leaf("old", 5)
+    full, held, small = leaf("f", 9), leaf("held", 12), leaf("small", 8)
+    tier = Tier((torn, first, last, full, held, small), ())
+    nodes = {"last": (*LEAVES, old), "torn": (dead,)}
+    pen = writer()
+    gathered = gather(tier, Counted(), pen, nodes)
+    # 279 of the torn one, 5 of the last, 9 more; what still grows, or is held, stays what it is.
+    assert shape(gathered) == [(1, 9), (1, 279 + 5 + 9), 12, 8]
+    [made] = pen.written
+    assert [s.id for s in made.entries] == ["a", "a", "b", "c", "f"] and made.kind == "nodes"
+    assert gather(tier, Counted(), writer(), {"torn": (dead,)}) == NeedSegments(files=(last,))
+    assert gather(tier, Counted(), writer(), {"last": LEAVES}) == NeedSegments(files=(torn,))
+
+
+def test_a_node_says_what_is_below_it() -> None:
+    below = [
+        replace(leaf(f"{n}", 9, 0), rows=5, bytes=7, sequence=n or None, first_us=90 - n, last_us=n)
+        for n in range(NODE_MAX_LEAVES + 1)
+    ]
+    full, rest = writer().nodes(Counted(), below)
+    assert (full.level, full.count, full.settled, full.live) == (
+        1,
+        9 * NODE_MAX_LEAVES,
+        NODE_MAX_LEAVES,
+        8 * NODE_MAX_LEAVES,
+    )
+    assert (full.rows, full.bytes) == (5 * NODE_MAX_LEAVES, 7 * NODE_MAX_LEAVES)
+    assert full.sequence == max(7, NODE_MAX_LEAVES - 1)
+    assert (full.first_us, full.last_us) == (
+        min(0, 91 - NODE_MAX_LEAVES),
+        max(90, NODE_MAX_LEAVES - 1),
+    )
+    assert (rest.count, rest.live) == (9, 8)
+    assert (full.schema_id, full.stats) == (0, {})
+
+
+@pytest.mark.parametrize(
+    ("others", "chosen", "after"),
+    [
+        ([12, 3], [4, 5], [12, 9, 3]),
+        ([12, 3], [4, 4], [12, 3, 8]),
+        ([9] * (GATHER_LEAVES - 2), [4, 5], [9] * (GATHER_LEAVES - 1)),
+        ([9] * (GATHER_LEAVES - 1), [4, 5], [(1, 9 * GATHER_LEAVES)]),
+        ([12, 3], [], [12, 3]),
+    ],
+)
+def test_chosen_leaves_are_written_again_in_order(
+    others: list[int], chosen: list[int], after: list[Any]
+) -> None:
+    segments = [leaf(f"{n}", count) for n, count in enumerate(others)]
+    segments += [leaf(f"chosen {n}", count) for n, count in enumerate(chosen)]
+    tier = Tier(tuple(segments), (1,))
+
+    def rebuilt(nodes: Any, **more: Any) -> Tier[int] | NeedSegments:
+        of = replace(tier, **more)
+        return rebuild(of, Counted(), writer(), nodes, lambda s: "chosen" in s.id)
+
+    assert shape(rebuilt({})) == after
+    below = {"n": segments}
+    node = Segment(id="n", level=1, count=sum(s.count for s in segments), size=1)
+    assert shape(rebuilt(below, segments=(node,))) == (after if chosen else [(1, node.count)])
+    assert rebuilt({}, segments=(node,)) == NeedSegments(files=(node,))
+    unloaded = leaf("unloaded chosen", 4)
+    assert rebuilt({}, segments=(*segments, unloaded)) == NeedSegments(files=(unloaded,))
