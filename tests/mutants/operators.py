@@ -78,35 +78,28 @@ def first_line(function: Function) -> int:
     return min([function.lineno, *(d.lineno for d in function.decorator_list)])
 
 
+_ONLY_SAID = (ast.Raise, ast.Assert, ast.JoinedStr, ast.pattern)
+_NOT_RUN = ("annotation", "returns", "decorator_list", "args")
+
 # A place to change: what is written there before and after, and what changes it.
 _Place = tuple[ast.AST, str, Callable[[], None]]
 
 
-def _places(node: ast.AST) -> Iterator[tuple[int, _Place]]:
-    """(line of the statement, place) for each operator in a function, in the order of the source."""
-    statement = 0
-
-    def walk(node: ast.AST) -> Iterator[tuple[int, _Place]]:
-        nonlocal statement
-        if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.pattern):
-            return
-        if isinstance(node, ast.keyword) and node.arg == "strict":
-            return
-        if isinstance(node, ast.stmt):
-            statement = node.lineno
-        for place in _changes(node):
-            yield statement, place
-        for name, value in ast.iter_fields(node):
-            if name in ("annotation", "returns", "decorator_list", "args") and not isinstance(
-                node, ast.Call
-            ):
+def _places(node: ast.AST, statement: int = 0) -> Iterator[tuple[int, _Place]]:
+    """(line of the statement, place) for each operator below a node, in the order of the source. The guard
+    of a case belongs to its `match`."""
+    for name, value in ast.iter_fields(node):
+        if name in _NOT_RUN and not isinstance(node, ast.Call):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if not isinstance(child, ast.AST) or isinstance(child, _ONLY_SAID):
                 continue
-            for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST):
-                    yield from walk(child)
-
-    for child in getattr(node, "body", []):
-        yield from walk(child)
+            if isinstance(child, ast.keyword) and child.arg == "strict":
+                continue
+            line = child.lineno if isinstance(child, ast.stmt) else statement
+            for place in _changes(child):
+                yield line, place
+            yield from _places(child, line)
 
 
 def _changes(node: ast.AST) -> Iterator[_Place]:

@@ -304,12 +304,31 @@ def test_dates_are_those_of_the_calendar():
 
 @pytest.mark.parametrize(
     "text",
-    ["lower(name) = 'x'", "id = twin", "id + 1 = 2", "1 = 1", "(id = 1) = TRUE", "id IN (1, twin)"],
+    [
+        "lower(name) = 'x'",
+        "id = twin",
+        "id + 1 = 2",
+        "1 = 1",
+        "(id = 1) = TRUE",
+        "id IN (1, twin)",
+    ],
 )
 def test_what_cannot_be_kept_is_refused_in_words(text):
     with pytest.raises(InvalidPredicate, match="this condition calculates") as caught:
         parse(text)
     assert caught.value.next_step
+
+
+def test_a_day_and_a_half_after_a_date_is_no_date():
+    with pytest.raises(InvalidPredicate, match="not a number but a date"):
+        parse("date = DATE '2026-01-31' + 1.5")
+
+
+def test_a_constant_of_more_digits_than_any_number_has_is_not_calculated_ahead():
+    longest = "9" * 76
+    assert parse(f"id = {longest} + 0") == parse(f"id = {longest}")
+    with pytest.raises(InvalidPredicate, match="this condition calculates"):
+        parse(f"id = {longest} * 10")
 
 
 def test_the_time_is_not_known_where_conditions_are_kept_for_later():
@@ -323,6 +342,9 @@ def test_the_time_is_not_known_where_conditions_are_kept_for_later():
         ("id = 1 + 1", "id = 2"),
         ("id = 2 * 3 - 1", "id = 5"),
         ("date = DATE '2026-01-31' + 1", "date = '2026-02-01'"),
+        ("date = DATE '2026-02-01' - 1.0", "date = '2026-01-31'"),
+        ("id = DATE '2026-02-01' - DATE '2026-01-31'", "id = 1"),
+        ("date >= date_trunc('month', DATE '2026-01-31')", "date >= '2026-01-01'"),
         ("at = DATE '2026-01-31' + INTERVAL '1 month'", "at = '2026-02-28'"),
         ("at >= date_trunc('week', TIMESTAMP '2026-01-31 10:00')", "at >= '2026-01-26'"),
         ("id = CAST(2.5 AS INT)", "id = 3"),

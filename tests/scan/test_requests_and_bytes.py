@@ -335,6 +335,8 @@ def test_a_damaged_page_is_an_error_that_names_the_file(lake: Any, file: DataFil
 def test_a_footer_that_contradicts_the_entry_is_refused(lake: Any, file: DataFile) -> None:
     with pytest.raises(UnreadableFile, match="120001"):
         lake.read([replace(file, rows=ROWS + 1)], SCHEMA)
+    with pytest.raises(UnreadableFile, match=f"in {file.row_groups + 1}"):
+        lake.read([replace(file, row_groups=file.row_groups + 1)], SCHEMA)
 
 
 def test_a_missing_key_file_is_named(lake: Any, file: DataFile) -> None:

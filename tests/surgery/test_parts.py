@@ -178,6 +178,15 @@ def test_too_many_small_edits_trade_download_for_parts() -> None:
     check(segments, parts, S3_LIMITS)
 
 
+def test_what_just_fits_is_held_and_pieces_stay_small_while_there_are_parts_for_them() -> None:
+    limits = PartLimits(minimum=2, maximum=4, count=3, split_copied=2, split_sent=2)
+    for length, lengths in ((6, [2, 2, 2]), (8, [4, 4]), (12, [4, 4, 4])):
+        parts = plan_parts([copied(length)], limits=limits)
+        assert parts is not None and [part.length for part in parts] == lengths
+    with pytest.raises(PartsError, match="more than 3 parts can hold"):
+        plan_parts([copied(13)], limits=limits)
+
+
 def test_what_no_plan_can_hold_is_refused() -> None:
     with pytest.raises(PartsError):
         plan_parts([copied(51 * 1000)], limits=TINY)

@@ -51,6 +51,14 @@ def loud(x: int) -> int:
     if x > 3:
         raise ValueError(f"{x + 1} > 3" + str(x - 1))
     return x
+
+def chosen(x: int) -> str:
+    match x:
+        case 1:
+            return "one"
+        case _ if x > 9:
+            return "many"
+    return ""
 '''
 
 
@@ -97,6 +105,8 @@ def test_the_mutants_of_a_source() -> None:
         "cached: return x * 2 [2 -> 3]",
         "loud: if x > 3: [Gt -> GtE]",
         "loud: if x > 3: [3 -> 4]",
+        "chosen: case _ if x > 9: [Gt -> GtE]",
+        "chosen: case _ if x > 9: [9 -> 10]",
     ]
 
 
@@ -136,7 +146,7 @@ def test_probes_say_which_statements_are_reached(module: ModuleType) -> None:
     path = str(module.__file__)
     setattr(builtins, "reached_in_a_sample", reached.add)  # noqa: B010
     as_written = swap(probed(SOURCE, path, "reached_in_a_sample"))
-    assert len(as_written) == 5
+    assert len(as_written) == 6
     assert module.below(9) is False
     statement = named("below: return False [").statement
     assert ("below", statement) in reached
@@ -144,8 +154,9 @@ def test_probes_say_which_statements_are_reached(module: ModuleType) -> None:
     assert module.below(1) is True
     assert ("below", named("[any -> all]").statement) in reached
     assert _size(module) == 9 and ("Box.size#2", 2) in reached
+    assert module.chosen(0) == "" and ("chosen", named("case _ if x > 9: [Gt").statement) in reached
     reached.clear()
-    assert len(swap(as_written)) == 5
+    assert len(swap(as_written)) == 6
     assert module.below(9) is False and not reached
     delattr(builtins, "reached_in_a_sample")
 
