@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Literal
 
@@ -165,6 +165,13 @@ class FileTask:
     def has_as_it_is(self, field: Field) -> bool:
         """Whether the file has this column of the table: the same values, by the same names."""
         return same_column(self.schema.by_id(field.id), field)
+
+    def at(self, positions: Sequence[int]) -> FileTask:
+        """The rows at these positions (ascending), which are known to be live and selected."""
+        only: tuple[Marker, ...] = ()
+        if len(positions) < self.file.rows:
+            only = (Marker(id="", body=Rows(tuple(positions)), file=self.file.key),)
+        return replace(self, markers=(), only=only, predicate=TRUE)
 
     @property
     def whole(self) -> bool:

@@ -19,7 +19,8 @@ applies. If several rows of the source would change one row of the table, the op
 nothing changes. With `request_id` it is done once.
 
 Rows are deleted by position (vectors), and new rows are written to new files. Only entries and positions go
-to the driver.
+to the driver. Of an update Spark reads what its condition and its values look at; what it does not assign,
+the tasks that write take from the rows that they replace.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from inlay.engine import (
+    Context,
     DataFile,
     FileTask,
     PartedChange,
@@ -43,7 +45,7 @@ from inlay.engine import (
     ScanParts,
     Schema,
 )
-from inlay.errors import InvalidRequest, SchemaMismatch
+from inlay.errors import CorruptTable, InvalidRequest, SchemaMismatch
 from inlay.spark.affected_files import affected_by, files_matched
 from inlay.spark.api import read
 from inlay.spark.batches import collect_pickled, pickled_batch, pickled_tasks, read_pickled
@@ -80,10 +82,16 @@ if TYPE_CHECKING:
 
 # A change whose rows others changed meanwhile is evaluated again this often.
 MAX_PLANS = 5
+# What Spark reckons for a file beside its bytes, when it puts files into partitions.
+_OPENING_BYTES = 4 * 1024 * 1024
 # Bytes of a table that cost less to read than a pass over the keys of the source.
 KEYS_BYTES = PARTITION_BYTES
 # Bytes of a table from which its rows are looked up in a small source before both are sorted for the join.
 LOOKUP_BYTES = 16 * 1024 * 1024
+
+# Rows of an update whose other columns are read together, and the bytes of what is known of them.
+COMPLETED_ROWS = 1_000_000
+COMPLETED_BYTES = 64 * 1024 * 1024
 
 # Added columns: whether the source has a row, and which clause applies.
 _SOURCE = "__inlay_source"
@@ -281,21 +289,27 @@ class InlayTable(NamesTheWay):
             schema = change.snapshot.schema
             check_names(schema.names, () if source is None else source.columns)
             tasks = self._reached(change, rows_of, condition, clauses)
-            target, named = self._target(tasks, schema)
+            target, files = self._target(tasks, schema)
             if source is not None and _is_looked_up(rows_of, tasks, condition, clauses):
                 # Spark broadcasts no source whose own rows are kept, too: it would sort all of the table.
                 few = functions.broadcast(rows_of.again())
                 target = target.join(few, _column(condition), "left_semi")
             values = [_values(clause, schema, self._alias) for clause in clauses]
             strict = self._is_strict
-            rows = _actions(target, rows_of.frame, condition, clauses, values, schema, strict)
-            parts = _write(rows, self._uri, change.writer, clauses, named)
+            given = schema.names
+            if source is None and len(files) == len(tasks):
+                given = [name for name in given if name in (values[0] or ())]
+            rows = _actions(
+                target, rows_of.frame, condition, clauses, values, schema, strict, given
+            )
+            rows = _in_tasks(rows, tasks, source, clauses)
+            parts = _write(rows, self._uri, change.writer, clauses, given, files)
             gone = _gone(self._uri, parts, clauses)
-            files = [file for part in parts for file in part.files]
+            added = [file for part in parts for file in part.files]
             result = _result(parts, clauses, read_files=len(tasks), gone=_number(gone))
-            if request is None and not files and not result.deleted:
+            if request is None and not added and not result.deleted:
                 return None
-            return change.replacing(gone, files)
+            return change.replacing(gone, added)
 
         try:
             done = PartedChange.commit(ctx, loaded, find, request=request, plans=MAX_PLANS)
@@ -342,10 +356,10 @@ class InlayTable(NamesTheWay):
 
     def _target(
         self, tasks: Sequence[FileTask], schema: Schema
-    ) -> tuple[DataFrame, Mapping[str, str]]:
-        """The live rows of these files, each with its file and position; and the keys of files that are
-        not called by them. Files that Spark reads exactly are read by it, so that only columns that the
-        change needs are, and no row goes through Python that it does not change."""
+    ) -> tuple[DataFrame, Mapping[str, FileTask]]:
+        """The live rows of these files, each with its file and position; and the files that are not called
+        by their keys, by what they are called. Files that Spark reads exactly are read by it, so that only
+        columns that the change needs are, and no row goes through Python that it does not change."""
         ids = tuple(field.id for field in schema.fields)
         parts = split(self._spark, self._uri, tasks, schema, ids, TRUE, placed=True)
         frames = native_frames(self._spark, self._uri, parts, schema, ids, TRUE, placed=True)
@@ -358,8 +372,8 @@ class InlayTable(NamesTheWay):
             # A union has the names of its first part.
             frames.append(others if frames else others.toDF(*shape.names))
         rows = united(frames)
-        named = {file_name(task): task.file.key for task in parts.native}
-        return (rows if self._alias is None else rows.alias(self._alias)), named
+        files = {file_name(task): task for task in parts.native}
+        return (rows if self._alias is None else rows.alias(self._alias)), files
 
 
 class Merge(NamesTheWay):
@@ -435,10 +449,11 @@ def _actions(
     values: Sequence[Values | None],
     schema: Schema,
     strict: bool,
+    names: Sequence[str],
 ) -> DataFrame:
-    """The affected rows: clause, file, position, and their new values. Names in a clause are those of the
-    rows that it is about: the source's where the table has no match, the table's where the source has
-    none."""
+    """The affected rows: clause, file, position, and the new values of the columns `names`. Names in a
+    clause are those of the rows that it is about: the source's where the table has no match, the table's
+    where the source has none."""
     from pyspark.sql import functions as f
 
     spark: Any = target.sparkSession
@@ -488,9 +503,9 @@ def _actions(
         which = column_named(spark, _CLAUSE)
     is_clause = [column_as(spark, f"{_CLAUSE} = {number}") for number in range(len(clauses))]
     named = [which, column_named(spark, FILE), column_named(spark, POSITION)]
-    for place, field in enumerate(asked):
-        ways = [given.get(field.name) for given in assigned]
-        value = _by_clause(spark, ways, is_clause, field.dataType, is_sole)
+    for place, name in enumerate(names):
+        ways = [given.get(name) for given in assigned]
+        value = _by_clause(spark, ways, is_clause, asked[name].dataType, is_sole)
         named.append(renamed(value, f"c{place}"))
     columns = to_seq(spark, (expression_of(spark, column) for column in named))
     return frame_of(spark, projected(spark, columns, plan))
@@ -690,26 +705,47 @@ def _name_parts(name: str) -> list[str]:
     return [parts.apply(place) for place in range(parts.length())]
 
 
+def _in_tasks(
+    rows: Any, tasks: Sequence[FileTask], source: DataFrame | None, clauses: Sequence[_Clause]
+) -> DataFrame:
+    """The affected rows in partitions that are large enough for a file each, however few the rows are."""
+    spark = rows.sparkSession
+    if source is not None:
+        moved: DataFrame = rows.hint("rebalance")
+        return moved
+    size = sum(max(task.file.size, _OPENING_BYTES) for task in tasks)
+    is_large = size > PARTITION_BYTES * spark.sparkContext.defaultParallelism
+    # In few partitions they are as they are read, where nothing else moves them; and else by their file.
+    if is_large and any(clause.writes for clause in clauses):
+        rows = rows.hint("rebalance", column_named(spark, FILE))
+    return rows
+
+
 def _write(
     rows: DataFrame,
     uri: str,
     writer: PartedWrite,
     clauses: Sequence[_Clause],
-    named: Mapping[str, str],
+    given: Sequence[str],
+    files: Mapping[str, FileTask],
 ) -> list[_Part]:
     writing = [number for number, clause in enumerate(clauses) if clause.writes]
-    write = partial(_write_part, uri, writer, writing, len(clauses))
-    # Partitions large enough for a file, however few rows the join returns.
-    parts = collect_pickled(rows.hint("rebalance"), write)
+    # Who writes whole rows, or none, need not know the files.
+    is_partial = bool(writing) and len(given) < len(writer.table.snapshot.schema.names)
+    others = files if is_partial else {}
+    write = partial(_write_part, uri, writer, writing, len(clauses), given, others)
     return [
-        replace(part, gone=_by_key(part.gone, named), kept=_by_key(part.kept, named))
-        for part in parts
+        replace(part, gone=_by_key(part.gone, files), kept=_by_key(part.kept, files))
+        for part in collect_pickled(rows, write)
     ]
 
 
-def _by_key(rows: Mapping[str, BitMap64], named: Mapping[str, str]) -> dict[str, BitMap64]:
+def _by_key(rows: Mapping[str, BitMap64], files: Mapping[str, FileTask]) -> dict[str, BitMap64]:
     # A key is no name: it has folders.
-    return {named.get(file, file): positions for file, positions in rows.items()}
+    return {
+        files[file].file.key if file in files else file: positions
+        for file, positions in rows.items()
+    }
 
 
 def _gone(uri: str, parts: Sequence[_Part], clauses: Sequence[_Clause]) -> Mapping[str, BitMap64]:
@@ -803,10 +839,13 @@ def _write_part(
     writer: PartedWrite,
     writing: Sequence[int],
     keep: int,
+    given: Sequence[str],
+    files: Mapping[str, FileTask],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Writes a task's new rows, those of the clauses `writing`, and records the positions of the rows that
-    they replace. `keep`: a row of the source matches, and no clause applies to it."""
+    they replace. `keep`: a row of the source matches, and no clause applies to it. The rows have the
+    columns `given`; the others are those of the rows that they replace, in `files` by their names."""
     ctx = connect(uri)
     schema = writer.table.snapshot.schema
     written = pa.array(writing, pa.int32())
@@ -829,9 +868,59 @@ def _write_part(
                     if len(places):
                         noted += len(places)
                         places_of.setdefault(key, BitMap64()).update(places.to_pylist())
-            new = batch.filter(pc.is_in(clause, value_set=written))
-            yield pa.RecordBatch.from_arrays(new.columns[3:], names=list(schema.names))
+            yield batch.filter(pc.is_in(clause, value_set=written))
 
-    files = writer.write(ctx, rows())
+    added = writer.write(ctx, _completed(ctx, schema, given, files, rows()))
     twice = noted > _number(_together((gone, kept)))
-    yield pickled_batch(_Part(files, gone, kept, counts, twice))
+    yield pickled_batch(_Part(added, gone, kept, counts, twice))
+
+
+def _completed(
+    ctx: Context,
+    schema: Schema,
+    given: Sequence[str],
+    files: Mapping[str, FileTask],
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """The new rows with all columns. Those that lack some come nearly in the order of the rows that they
+    replace, so that many of these are read at once."""
+    if len(given) == len(schema.names):
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays(batch.columns[3:], names=given)
+        return
+    others = [field for field in schema.fields if field.name not in given]
+    scan = ScanParts(schema=schema, ids=tuple(field.id for field in others))
+    named = [*given, *(field.name for field in others)]
+    order = [named.index(name) for name in schema.names]
+    for batch in _in_chunks(batches):
+        file = batch.column(1).dictionary_encode()
+        places = pa.table([file.indices, batch.column(2)], names=["file", "position"])
+        rows = batch.take(
+            pc.sort_indices(places, [(name, "ascending") for name in places.schema.names])
+        )
+        tasks, start = [], 0
+        for run in pc.value_counts(rows.column(1)).to_pylist():
+            positions = rows.column(2).slice(start, run["counts"])
+            tasks.append(files[run["values"]].at(positions.to_pylist()))
+            start += run["counts"]
+        start = 0
+        for piece in scan.read(ctx, tasks):
+            columns = [*rows.slice(start, piece.num_rows).columns[3:], *piece.columns]
+            start += piece.num_rows
+            yield pa.RecordBatch.from_arrays([columns[n] for n in order], names=schema.names)
+        if start != rows.num_rows:
+            raise CorruptTable("a data file has other rows than Spark has read in it")
+
+
+def _in_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= COMPLETED_ROWS or size >= COMPLETED_BYTES:
+            yield pa.concat_batches(held)
+            held, rows, size = [], 0, 0
+    if rows:
+        yield pa.concat_batches(held)

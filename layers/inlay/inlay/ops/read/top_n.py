@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import InvalidRequest, a_type
-from inlay.format.entry import ColumnStats, Marker, Rows
+from inlay.format.entry import ColumnStats
 from inlay.format.predicate import TRUE, And, Comparison, IsNull, Literal, Or, Predicate
 from inlay.format.schema import Primitive, Schema, Value, listed_names, split_path
 from inlay.format.values import order_key
@@ -370,16 +370,7 @@ def _completed(
             ordinals.take(order).to_pylist(), positions.take(order).to_pylist(), strict=True
         ):
             of_task[n].append(position)
-        # Rows that are known to be live and selected.
-        picked = [
-            replace(
-                tasks[n],
-                markers=(),
-                only=(Marker(id="", body=Rows(tuple(rows_of)), file=tasks[n].file.key),),
-                predicate=TRUE,
-            )
-            for n, rows_of in of_task.items()
-        ]
+        picked = [tasks[n].at(rows_of) for n, rows_of in of_task.items()]
         as_read = pa.Table.from_batches(reader.rows(picked, remainder), schema=remainder.result)
         inverse = pc.sort_indices(order)
         ordered = take_rows(as_read, inverse, at_a_time=BATCH_ROWS)
