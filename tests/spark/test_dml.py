@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -12,8 +14,10 @@ import pytest
 from pyspark.sql import functions as f
 
 import inlay
+from inlay.engine import ScanParts
 from inlay.errors import InlayError, InvalidRequest, SchemaMismatch
-from inlay.spark import InlayTable
+from inlay.spark import InlayTable, dml
+from inlay.spark.connect import connect
 
 from .conftest import sorted_rows
 
@@ -77,6 +81,131 @@ def test_an_update_and_a_delete_are_those_of_sql(spark: Any, new_table: NewTable
     assert table.refresh().version == version
     assert target.delete().deleted == table.count()
     assert table.refresh().count() == 0
+
+
+KINDS = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("text", pa.string()),
+        ("price", pa.decimal128(20, 3)),
+        ("real", pa.float64()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("raw", pa.binary()),
+        ("inner", pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])),
+        ("map", pa.map_(pa.string(), pa.int32())),
+        ("n", pa.int32()),
+    ]
+)
+
+
+def of_all_kinds(start: int, end: int, draw: random.Random) -> pa.Table:
+    def row(number: int) -> dict[str, Any]:
+        values = {
+            "text": draw.choice(["", "é", f"{number}" * 40]),
+            "price": Decimal(draw.randrange(-(10**15), 10**15)) / 1000,
+            "real": draw.choice([0.0, -0.0, float("nan"), float("-inf"), draw.random()]),
+            "at": dt.datetime.fromtimestamp(draw.randrange(2**31), dt.UTC),
+            "raw": draw.randbytes(draw.randrange(20)),
+            "inner": {"x": draw.choice([None, number]), "y": ["a", None, f"{number}"]},
+            "map": [("k", number), ("l", None)],
+            "n": draw.randrange(100),
+        }
+        kept = {name: value for name, value in values.items() if draw.random() < 0.9}
+        return {"id": number, **kept}
+
+    return pa.Table.from_pylist([row(n) for n in range(start, end)], schema=KINDS)
+
+
+@pytest.mark.parametrize("by_file", [False, True])
+def test_an_update_leaves_what_it_does_not_assign(
+    spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch, by_file: bool
+) -> None:
+    """In the tasks as Spark reads the files, and moved by file, as in a large table."""
+    if by_file:
+        monkeypatch.setattr(dml, "PARTITION_BYTES", 0)
+    columns = []
+    write = dml._write
+
+    def noting(*given: Any) -> Any:
+        columns.append(given[4])
+        return write(*given)
+
+    monkeypatch.setattr(dml, "_write", noting)
+    draw = random.Random(35)
+    table = new_table(KINDS, primary_key="id", properties={"write.row_group_rows": 150})
+    for start, end in ((0, 1000), (1000, 1100), (1100, 1101), (1101, 1700)):
+        table.append(of_all_kinds(start, end, draw))
+    table.delete("id BETWEEN 140 AND 170", mode="vector")
+    table.delete("n = 7")
+    target = InlayTable(spark, table.uri)
+    rows = {row["id"]: row for row in content(table)}
+    assert any(row["n"] == 8 for row in rows.values())
+
+    def update(
+        assigned: dict[str, str], where: str, number: Callable[[Any], Any], mine: Any
+    ) -> None:
+        before = sum(1 for row in rows.values() if mine(row))
+        told = target.update(assigned, where)
+        assert told.updated == before > 0, where
+        for row in filter(mine, rows.values()):
+            row.update(number(row))
+        assert repr(content(table)) == repr([rows[key] for key in sorted(rows)]), where
+
+    def plus(row: Any) -> Any:
+        return {"n": None if row["n"] is None else row["n"] + 1000}
+
+    update({"n": "n + 1000"}, "id % 97 = 5", plus, lambda row: row["id"] % 97 == 5)
+    update({"n": "n + 1000"}, "id >= 0", plus, lambda row: True)
+    update({"n": "n + 1000"}, "raw IS NULL", plus, lambda row: row["raw"] is None)
+    update(
+        {"text": "NULL", "real": "CAST(id AS double)"},
+        "id BETWEEN 990 AND 1105",
+        lambda row: {"text": None, "real": float(row["id"])},
+        lambda row: 990 <= row["id"] <= 1105,
+    )
+    update({"id": "id"}, "n < 1050", lambda row: {}, lambda row: (row["n"] or 9999) < 1050)
+    assert columns == [["n"]] * 3 + [["text", "real"], ["id"]]
+    told = target.delete("id % 2 = 0")
+    assert (told.deleted, columns[-1]) == (sum(key % 2 == 0 for key in rows), [])
+    assert [row["id"] for row in content(table)] == [key for key in sorted(rows) if key % 2]
+
+
+def test_rows_are_completed_in_any_order_and_at_any_cut(
+    new_table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(5)
+    table = new_table(KINDS, properties={"write.row_group_rows": 40})
+    for start in (0, 100, 200):
+        table.append(of_all_kinds(start, start + 100, draw))
+    ctx = connect(table.uri)
+    snapshot = ScanParts.snapshot(ctx)
+    files = {dml.file_name(task): task for task in ScanParts.plan(ctx, snapshot)}
+    by_id = {row["id"]: row for row in content(table)}
+    places = []
+    for name, task in files.items():
+        scan = ScanParts(schema=snapshot.schema, ids=(1,))
+        ids = [row["id"] for b in scan.read(ctx, [task]) for row in b.to_pylist()]
+        places += [(name, position, key) for position, key in enumerate(ids)]
+    for at_once in (1, 7, 1000):
+        monkeypatch.setattr(dml, "COMPLETED_ROWS", at_once)
+        few = draw.sample(places, 120)
+        batches = [
+            pa.record_batch(
+                [
+                    pa.array([0] * len(part), pa.int32()),
+                    pa.array([name for name, _, _ in part], pa.string()),
+                    pa.array([position for _, position, _ in part], pa.int64()),
+                    pa.array([-key for *_, key in part], pa.int32()),
+                ],
+                names=["clause", "file", "position", "c0"],
+            )
+            for part in (few[:50], [], few[50:51], few[51:])
+        ]
+        done = list(dml._completed(ctx, snapshot.schema, ["n"], files, batches))
+        rows = [row for batch in done for row in batch.to_pylist()]
+        expected = [{**by_id[key], "n": -key} for *_, key in few]
+        assert sorted(map(repr, rows)) == sorted(map(repr, expected))
+        assert {tuple(batch.schema.names) for batch in done} == {tuple(KINDS.names)}
 
 
 def test_a_merge_is_that_of_sql(spark: Any, new_table: NewTable) -> None:
@@ -146,8 +275,6 @@ def test_a_row_that_two_rows_of_the_source_match_is_refused(
 def test_rows_that_come_while_a_merge_runs_are_merged_too(
     spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from inlay.spark import dml
-
     table = made(new_table, 10)
     write, runs = dml._write, []
 
@@ -169,8 +296,6 @@ def test_rows_that_come_while_a_merge_runs_are_merged_too(
 def test_only_files_that_can_have_matches_are_read(
     spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from inlay.spark import dml
-
     table = made(new_table, 160)  # four files, by id
     target = InlayTable(spark, table.uri)
     read_files = {
@@ -215,8 +340,6 @@ def test_a_source_that_differs_at_every_look_is_looked_at_once(
     """Else a row for which its file was left out would be inserted, though the table has it."""
     from pyspark.sql import functions as f
 
-    from inlay.spark import dml
-
     monkeypatch.setattr(dml, "KEYS_BYTES", 0)
     table = made(new_table, 160)
     source = spark.range(20).select((f.rand() * 160).cast("long").alias("id")).dropDuplicates()
@@ -231,8 +354,6 @@ def test_a_source_that_differs_at_every_look_is_looked_at_once(
 def test_random_merges_are_those_of_sql(
     spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    from inlay.spark import dml
-
     chance = random.Random(seed)
     monkeypatch.setattr(dml, "KEYS_BYTES", chance.choice([0, 2**30]))
     table = made(new_table, chance.randrange(1, 120))
@@ -303,8 +424,6 @@ def test_a_condition_with_a_collation_leaves_no_file_out(
     spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Statistics are of bytes, and by a collation "ABC" may equal "abc"."""
-    from inlay.spark import dml
-
     monkeypatch.setattr(dml, "KEYS_BYTES", 0)
     table = new_table(pa.table({"id": [1, 2], "name": ["abc", "abd"]}))
     target = InlayTable(spark, table.uri).alias("t")
@@ -346,8 +465,6 @@ def test_text_that_is_not_utf8_in_a_condition_leaves_no_row_out(
     spark: Any, new_table: NewTable
 ) -> None:
     """As other characters it would have another place in the order of texts."""
-    from inlay.spark import dml
-
     schema = pa.schema([("s", pa.string())])
     table = new_table(pa.table({"s": ["a", "\U0001f600"]}, schema=schema))
     told = InlayTable(spark, table.uri).delete("s < CAST(X'FF' AS STRING)")
@@ -374,8 +491,6 @@ def test_unsigned_numbers_are_updated_as_the_decimals_that_they_are_in_spark(
 def test_rows_that_a_merge_keeps_are_given_back(
     spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from inlay.spark import dml
-
     def kept() -> set[int]:
         return set(spark.sparkContext._jsc.getPersistentRDDs().keySet())
 

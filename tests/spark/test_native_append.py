@@ -315,6 +315,56 @@ def test_text_that_is_not_utf8_is_found_in_each_column(spark: Any, new_table: Ne
     assert read(spark, table.uri).collect() == [(None, "", "é")]
 
 
+@pytest.mark.parametrize(
+    ("given", "kind", "fitting", "wrong"),
+    [
+        ("bigint", pa.int32(), "-2147483648, 2147483647", "2147483648"),
+        ("int", pa.int8(), "-128, 127", "-129"),
+        ("tinyint", pa.int64(), "-128, 127", None),
+        ("int", pa.decimal128(3, 0), "-999, 999", "1000"),
+        ("int", pa.decimal128(12, 2), "-2147483648, 2147483647", None),
+        ("int", pa.decimal128(4, 2), "-99, 99", "100"),
+        ("decimal(16,2)", pa.decimal128(15, 2), "9999999999999.99, -0.01", "10000000000000"),
+        ("decimal(38,0)", pa.decimal128(9, 2), "9999999, -9999999", "10000000"),
+        ("decimal(5,1)", pa.decimal128(38, 30), "9999.9, -9999.9", None),
+        ("float", pa.float64(), "0.1, 'NaN', '-Infinity', -0.0", None),
+    ],
+)
+def test_values_of_another_type_are_kept_or_refused_as_by_the_source(
+    spark: Any, new_table: NewTable, given: str, kind: pa.DataType, fitting: str, wrong: str | None
+) -> None:
+    def rows(values: str) -> Any:
+        return spark.sql(f"SELECT CAST(v AS {given}) AS v FROM VALUES ({values}) AS t(v)")
+
+    right = rows("), (".join(["NULL", *fitting.split(", ")]))
+    tables = {way: new_table(pa.schema([("v", kind)])) for way in ("auto", "never")}
+    found = {}
+    for way, table in tables.items():
+        append(right, table.uri, native=way)  # type: ignore[arg-type]
+        found[way] = sorted(map(str, table.refresh().scan().to_arrow()["v"].to_pylist()))
+        if wrong is not None:
+            with pytest.raises(Exception, match="column 'v'") as raised:
+                append(rows(wrong), table.uri, native=way)  # type: ignore[arg-type]
+            assert way == "never" or isinstance(raised.value, SchemaMismatch)
+        assert table.refresh().version == 2
+    assert len(found["auto"]) == 1 + len(fitting.split(", "))
+    assert found["auto"] == found["never"]
+    assert why_by_source(right, table.uri, table.snapshot) == ""
+    assert explain(spark, tables["auto"].uri).source_files == 0
+
+
+def test_digits_that_spark_would_round_away_go_to_the_source(
+    spark: Any, new_table: NewTable
+) -> None:
+    table = new_table(pa.schema([("v", pa.decimal128(9, 1))]))
+    rounded = spark.sql("SELECT CAST('0.15' AS decimal(9, 2)) AS v")
+    assert "types" in why_by_source(rounded, table.uri, table.snapshot)
+    with pytest.raises(Exception, match="column 'v'"):
+        append(rounded, table.uri)
+    append(spark.sql("SELECT CAST('0.10' AS decimal(9, 2)) AS v"), table.uri)
+    assert table.refresh().scan().to_arrow().to_pylist() == [{"v": Decimal("0.1")}]
+
+
 def test_what_does_not_fit_is_refused_before_a_task_runs(spark: Any, new_table: NewTable) -> None:
     table = new_table(SCHEMA)
     for wrong in ("id, id AS other", "'x' AS id", "1D AS half"):

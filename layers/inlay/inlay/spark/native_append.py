@@ -65,6 +65,8 @@ _SETTINGS = {
 _COMMITTER = "spark.sql.sources.outputCommitterClass"
 # What a task says of such text, within Spark's words: of nested text, and Spark's own of other text.
 _NOT_TEXT = re.compile(r"column '[^\n]*' has text that is not UTF-8")
+# What a task says of a value that the table's type does not have.
+_NO_VALUE = re.compile(r"column '[^\n]*' has a value in the data that [^\n]* does not have")
 # Where Spark has met a NULL that `_required` forbids.
 _NULL_IN = re.compile(r"non-nullable field: \n(.*?)\nIf the schema", re.DOTALL)
 _NOT_TEXT_OF_SPARK = "[INVALID_UTF8_STRING]"
@@ -178,12 +180,27 @@ def _has_same_types(given: StructType, schema: Schema) -> bool:
     table's are; a NULL in a column itself is looked for when it is written."""
     if not all(map(_is_written, schema.types.values())):
         return False
-    columns = {field.name: field for field in spark_schema(schema)}
+    columns = {field.name: field.dataType for field in spark_schema(schema)}
     names = named_as_in(schema, given.names)
     return all(
-        columns[name].dataType == field.dataType
+        columns[name] == field.dataType or _keeps_values(field.dataType, columns[name])
         for name, field in zip(names, given.fields, strict=True)
     )
+
+
+def _keeps_values(given: DataType, wanted: DataType) -> bool:
+    """Whether Spark's cast keeps each value or fails, as the source's does."""
+    from pyspark.sql import types as st
+
+    match given, wanted:
+        case st.IntegralType(), st.IntegralType() | st.DecimalType():
+            return True
+        case st.DecimalType(), st.DecimalType():
+            return bool(given.scale <= wanted.scale)  # to a smaller one Spark rounds
+        case st.FloatType(), st.DoubleType():
+            return True
+        case _:  # the source knows
+            return False
 
 
 def _is_written(kind: Primitive) -> bool:
@@ -231,6 +248,10 @@ def _translated(schema: Schema) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
+        if (no_value := _NO_VALUE.search(str(error))) is not None:
+            raise SchemaMismatch(
+                no_value[0], next_step="Correct it, or give the column a wider type"
+            ) from error
         if (wrong := _has_no_text(str(error), schema)) is not None:
             raise SchemaMismatch(
                 wrong,
@@ -269,21 +290,27 @@ def _columns(frame: DataFrame, schema: Schema) -> Iterator[Any]:
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType
 
-    given = dict(zip(named_as_in(schema, frame.columns), frame.columns, strict=True))
+    given = dict(zip(named_as_in(schema, frame.columns), frame.schema.fields, strict=True))
     for field, wanted in zip(schema.fields, spark_schema(schema), strict=True):
         found = given.get(field.name)
         if found is None:
             column = default_of(field, wanted.dataType)
         else:
-            column = attribute(frame, found)
-            if isinstance(wanted.dataType, StringType):
+            column = attribute(frame, found.name)
+            if found.dataType != wanted.dataType:
+                fitting = column.try_cast(wanted.dataType)
+                kind = wanted.dataType.simpleString()
+                why = f"column {field.name!r} has a value in the data that {kind} does not have"
+                is_lost = fitting.isNull() & column.isNotNull()
+                column = f.when(is_lost, f.raise_error(f.lit(why))).otherwise(fitting)
+            elif isinstance(wanted.dataType, StringType):
                 # One call, and no CASE: compiled code of many columns stays small enough to be fast.
                 column = f.validate_utf8(column)
             elif (wrong := _is_no_text(column, wanted.dataType)) is not None:
                 why = f"column {field.name!r} has text that is not UTF-8"
                 column = f.when(wrong, f.raise_error(f.lit(why))).otherwise(column)
             if not field.nullable:
-                column = _required(frame, column, found)
+                column = _required(frame, column, found.name)
         yield column.alias(field.name)
 
 
