@@ -164,9 +164,9 @@ def test_an_update_leaves_what_it_does_not_assign(
         lambda row: 990 <= row["id"] <= 1105,
     )
     update({"id": "id"}, "n < 1050", lambda row: {}, lambda row: (row["n"] or 9999) < 1050)
-    assert columns == [["n"]] * 3 + [["text", "real"], ["id"]]
+    assert columns == [("n",)] * 3 + [("text", "real"), ("id",)]
     told = target.delete("id % 2 = 0")
-    assert (told.deleted, columns[-1]) == (sum(key % 2 == 0 for key in rows), [])
+    assert (told.deleted, columns[-1]) == (sum(key % 2 == 0 for key in rows), ())
     assert [row["id"] for row in content(table)] == [key for key in sorted(rows) if key % 2]
 
 

@@ -298,7 +298,7 @@ class InlayTable(NamesTheWay):
             strict = self._is_strict
             given = schema.names
             if source is None and len(files) == len(tasks):
-                given = [name for name in given if name in (values[0] or ())]
+                given = tuple(name for name in given if name in (values[0] or ()))
             rows = _actions(
                 target, rows_of.frame, condition, clauses, values, schema, strict, given
             )

@@ -193,7 +193,7 @@ def _keeps_values(given: DataType, wanted: DataType) -> bool:
     from pyspark.sql import types as st
 
     match given, wanted:
-        case st.IntegralType(), st.IntegralType() | st.DecimalType():
+        case st.IntegralType(), st.IntegralType():
             return True
         case st.DecimalType(), st.DecimalType():
             return bool(given.scale <= wanted.scale)  # to a smaller one Spark rounds
