@@ -447,11 +447,10 @@ def decided(ctx: Context, loaded: LoadedTable) -> LoadedTable:
     no wait, so it also ends by the clock of this process."""
     main, began = loaded, ctx.clock.monotonic()
     wait_us = None
-    while main.undecided and main.transaction is not None:
+    while (transaction := main.open_for) is not None:
         from inlay.ops.metadata.decision import decide
         from inlay.ops.metadata.lost_decision import check_not_lost
 
-        transaction = main.transaction
         if wait_us is None:
             wait_us = transaction.deadline_us - main.date_us
         waited_us = (ctx.clock.monotonic() - began) * 1_000_000

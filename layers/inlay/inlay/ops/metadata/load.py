@@ -104,6 +104,11 @@ class LoadedTable:
     def snapshot(self) -> Snapshot:
         return self.state.snapshot
 
+    @property
+    def open_for(self) -> Transaction | None:
+        """The transaction that it is prepared for, while that is undecided."""
+        return self.transaction if self.undecided else None
+
     def without_entries(self) -> LoadedTable:
         """The table's schemas and settings, without files, deletes and ledger: what a task of another
         process needs to read or write rows."""

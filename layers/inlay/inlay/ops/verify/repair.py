@@ -58,10 +58,9 @@ from inlay.format.snapshot import Snapshot, thin_time_index, with_open_times
 from inlay.ops.commit.driver import commit, decided, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.maintain.units import with_entries
-from inlay.ops.metadata.load import frame_of, load_pointer, schemas_of
+from inlay.ops.metadata.load import LoadedTable, frame_of, load_pointer, schemas_of
 from inlay.ops.verify.table import (
     BrokenPointer,
-    Pointer,
     Verified,
     archived_versions,
     check_archive,
@@ -216,7 +215,7 @@ def _end_transaction(
     return replace(rest, mends=(mend, *rest.mends))
 
 
-def _mended_pointer(ctx: Context) -> Pointer:
+def _mended_pointer(ctx: Context) -> LoadedTable:
     read = read_pointer(ctx)
     if isinstance(read, BrokenPointer):
         raise ConcurrentChange(f"the pointer of {ctx.uri} was damaged again", table=ctx.uri)
@@ -395,7 +394,7 @@ def legible_version(raw: bytes) -> int | None:
 
 def _rebuild(
     ctx: Context,
-    pointer: BrokenPointer | Pointer,
+    pointer: BrokenPointer | LoadedTable,
     source: _WholeState,
     *,
     beyond: int | None = None,
@@ -431,7 +430,7 @@ def _rebuild(
     _put(ctx, keys.POINTER, body, pointer.etag)
 
 
-def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | None:
+def _mend_history(ctx: Context, pointer: LoadedTable, *, dry_run: bool) -> Mend | None:
     """Go on from the newest archive that follows on the pointer, or from the pointer where none does; past
     the numbers that archives of other histories have. None when there is no sign that the pointer went
     back, or an archive that may follow is broken."""
@@ -477,7 +476,7 @@ def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | No
     )
 
 
-def _go_on(ctx: Context, pointer: Pointer, source: _WholeState, *, dry_run: bool) -> Mend:
+def _go_on(ctx: Context, pointer: LoadedTable, source: _WholeState, *, dry_run: bool) -> Mend:
     """Mend a pointer that went back, from a version that it had been."""
     now, version = pointer.snapshot, source.snapshot.version
     lost = f"the changes after version {now.version} are back; restore it if they are not wanted"
@@ -501,7 +500,7 @@ def _is_beyond(snapshot: Snapshot, of: Snapshot) -> bool:
     return snapshot.table_id == of.table_id and snapshot.version > of.version
 
 
-def _follows(ctx: Context, pointer: Pointer, newest: Snapshot) -> bool:
+def _follows(ctx: Context, pointer: LoadedTable, newest: Snapshot) -> bool:
     """Whether the history of `newest` leads through the pointer's version: by the archive of that version
     if there is one, and by the times of versions. It must know each that the pointer knows and that is
     kept for so long: a repair that passed over numbers, and then lost its swap to commits below those, has
@@ -531,7 +530,7 @@ def _refuse_pointer(ctx: Context, broken: BrokenPointer, dry_run: bool) -> Repai
 
 
 def _mend_archives(
-    ctx: Context, pointer: Pointer, seen: Verified, *, dry_run: bool
+    ctx: Context, pointer: LoadedTable, seen: Verified, *, dry_run: bool
 ) -> Iterator[Mend]:
     kept: dict[int, bytes] | None = None
     for finding in seen.findings:
@@ -557,7 +556,7 @@ def _mend_archives(
         )
 
 
-def _is_archive(ctx: Context, pointer: Pointer, version: int, body: bytes) -> bool:
+def _is_archive(ctx: Context, pointer: LoadedTable, version: int, body: bytes) -> bool:
     return isinstance(check_archive(ctx, body, version, pointer.snapshot.table_id), Snapshot)
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from inlay.arguments import one_of
 from inlay.errors import (
@@ -61,7 +61,7 @@ from inlay.format.snapshot import (
 )
 from inlay.ops.context import Context
 from inlay.ops.maintain.expire import DAY_US, list_objects
-from inlay.ops.metadata.load import count_of, decode_segment, resolved, schemas_of
+from inlay.ops.metadata.load import LoadedTable, count_of, decode_segment, resolved, schemas_of
 from inlay.ops.read.compare_statistics import denied_rows
 from inlay.parquet.check import (
     Problem,
@@ -96,23 +96,9 @@ from inlay.plan.verify import (
     finding,
     until_expired,
 )
-from inlay.storage.base import Head, Missing, Refused
-
-if TYPE_CHECKING:
-    from inlay.format.transaction import Transaction
+from inlay.storage.base import Got, Head
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """A sound pointer, with the times that only the store's Date gives filled in."""
-
-    snapshot: Snapshot
-    raw: bytes
-    etag: str
-    date_us: int
-    open_for: Transaction | None = None  # undecided
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,23 +112,22 @@ class BrokenPointer:
     date_us: int
 
 
-def read_pointer(ctx: Context) -> Pointer | BrokenPointer:
+def read_pointer(ctx: Context) -> LoadedTable | BrokenPointer:
     """The pointer, or what is wrong with it. Raises `NewerFormat`: what a later version wrote
     is sound; `TableReplaced` when it is not of the context's table.
 
     For a check and for a repair: only what decodes as a whole is used.
     """
     answer = ctx.store.get(ctx.key(keys.POINTER))
-    if isinstance(answer, Missing | Refused):
-        newest = max(archived_versions(ctx), default=None)
-        return BrokenPointer(None, b"", "the pointer does not exist", newest, answer.date_us)
-    try:
-        pointer = resolved(ctx, answer)
-    except CorruptTable as error:
-        newest = max(archived_versions(ctx), default=None)
-        return BrokenPointer(answer.etag, answer.body, error.message, newest, answer.date_us)
-    open_for = pointer.transaction if pointer.undecided else None
-    return Pointer(pointer.snapshot, pointer.raw, pointer.etag, pointer.date_us, open_for)
+    if isinstance(answer, Got):
+        try:
+            return resolved(ctx, answer)
+        except CorruptTable as error:
+            etag, body, reason = answer.etag, answer.body, error.message
+    else:
+        etag, body, reason = None, b"", "the pointer does not exist"
+    newest = max(archived_versions(ctx), default=None)
+    return BrokenPointer(etag, body, reason, newest, answer.date_us)
 
 
 def archived_versions(ctx: Context) -> list[int]:
@@ -178,7 +163,6 @@ class TableCheck:
     # Of versions in their grace: nothing is promised for them.
     ending: Reachable = field(default_factory=Reachable)
     segments_read: int = 0
-    ending_heads: set[HeadObject] = field(default_factory=set)
     data: dict[str, DataFile] = field(default_factory=dict)
     marks: dict[str, Marker] = field(default_factory=dict)
     # The content of refs that have their own; None until it was read.
@@ -284,11 +268,10 @@ class TableCheck:
         be gone, archives too: a collection with a shorter grace or an erasure ended them."""
         first = expired_before(self.current, before_us=self.date_us - self.grace_us + 1) + 1
         young = [v for v in range(first, self.current.oldest_version) if v not in self.times]
-        for read in self.ctx.map(self._archive, young[-most:]):
-            if isinstance(read, Snapshot):
-                self.ending.add(read)
-                self.ending_heads |= heads(read)
-        for head in self.ending_heads - self.heads.keys():
+        ending = [s for s in self.ctx.map(self._archive, young[-most:]) if isinstance(s, Snapshot)]
+        for snapshot in ending:
+            self.ending.add(snapshot)
+        for head in set().union(*map(heads, ending)) - self.heads.keys():
             content = self._head(head)
             if isinstance(content, Content):
                 self.ending.keys.add(segment_key(head.id))
