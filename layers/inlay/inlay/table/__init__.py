@@ -833,12 +833,19 @@ class Table:
                 table=self.uri,
             )
         if mode == "erase":
-            return self._erase_rows(condition.predicate, file, request, note)
+            if file is not None:
+                raise InvalidRequest(
+                    "an erasure is of the whole table, not of one file=",
+                    next_step="Leave out file=",
+                    table=self.uri,
+                )
+            erasure = self._ctx.new_id() if request is None else request.text
+            return self._erase({erasure: condition.predicate}, request, note)
         with self._writing("delete", note) as write:
             write.outcome = delete_op.delete(
                 write.ctx, condition, mode=mode, file=file, base=self._loaded, request=request
             )
-        return _noted(write.result, condition, mode or self._setting("delete.mode"))
+        return _noted(write.result, condition, mode or self.snapshot.settings.text("delete.mode"))
 
     def _delete_keys(
         self,
@@ -860,7 +867,7 @@ class Table:
         # A million values as text are not made for nothing.
         body = f"{keys.schema}:{keys.to_pydict()}" if request_id is not None or is_erasure else ""
         if is_erasure:
-            from inlay.ops.erase.request import conditions_of_keys, open_each
+            from inlay.ops.erase.request import conditions_of_keys
 
             body = f"erase keys:{body}:{ids and list(ids)}"
             asked_as = change_plan.Request.named(
@@ -868,9 +875,7 @@ class Table:
             )
             assert asked_as is not None
             conditions = conditions_of_keys(self.snapshot.schema, keys, asked_as, ids)
-            return self._erase(
-                lambda ctx, base: open_each(ctx, conditions, base=base, request=asked_as), note
-            )
+            return self._erase(conditions, asked_as, note)
         with self._writing("delete", note) as write:
             request = change_plan.Request.named(request_id, f"keys:{body}")
             write.outcome = delete_op.delete_keys(
@@ -878,35 +883,19 @@ class Table:
             )
         return write.result
 
-    def _erase_rows(
+    def _erase(
         self,
-        predicate: Predicate,
-        file: str | None,
+        asked: Mapping[str, Predicate],
         request: change_plan.Request | None,
         note: Note | None,
     ) -> WriteResult:
-        if file is not None:
-            raise InvalidRequest(
-                "an erasure is of the whole table, not of one file=",
-                next_step="Leave out file=",
-                table=self.uri,
-            )
-        from inlay.ops.erase.request import open_erasure
-
-        return self._erase(
-            lambda ctx, base: open_erasure(ctx, predicate, base=base, request=request), note
-        )
-
-    def _erase(
-        self,
-        opened: Callable[[Context, LoadedTable | None], Committed | Skipped],
-        note: Note | None,
-    ) -> WriteResult:
         """An erasure is of all branches, whichever is open."""
+        from inlay.ops.erase.request import open_each
+
         if self._ctx.branch is not None:
-            return self._edit("erase", lambda ctx: opened(replace(ctx, branch=None), None), note)
+            return self._edit("erase", lambda ctx: open_each(ctx, asked, request=request), note)
         with self._writing("erase", note) as write:
-            write.outcome = opened(write.ctx, self._loaded)
+            write.outcome = open_each(write.ctx, asked, base=self._loaded, request=request)
         return write.result
 
     def update(
@@ -936,7 +925,7 @@ class Table:
             write.outcome = update_op.update(
                 write.ctx, parsed, condition, mode=mode, base=self._loaded, request=request
             )
-        return _noted(write.result, condition, mode or self._setting("update.mode"))
+        return _noted(write.result, condition, mode or self.snapshot.settings.text("update.mode"))
 
     def upsert(
         self,
@@ -1281,9 +1270,6 @@ class Table:
         from inlay.ops.local_files import LocalFiles
 
         return LocalFiles.of(os.fspath(data)).rows(self.snapshot.schema)
-
-    def _setting(self, name: str) -> str:
-        return self.snapshot.settings.text(name)
 
     def _writable(self) -> None:
         if self._at is not None:
