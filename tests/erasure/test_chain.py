@@ -25,7 +25,7 @@ from inlay.format.codec import decode_frame, decode_snapshot, encode_frame, enco
 from inlay.format.keys import receipt_key
 from inlay.format.properties import check_properties
 from inlay.ops.erase.check_receipt import Asked, ReceiptCheck, read_receipts, verify_receipt
-from inlay.ops.erase.receipt import LIST_KIND, encode_receipt, load_lists
+from inlay.ops.erase.receipt import LIST_KIND, Lists, encode_receipt
 from inlay.ops.erase.signing import KeyFile, PublicKey, envelope_of
 from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.schema.create import create
@@ -741,7 +741,7 @@ def as_if_crashed(people: People) -> bytes:
     it continues the chain, and lies."""
     [erasure, _] = people.snapshot.erasures
     made_with, _, digest = erasure.digest.rpartition(":")
-    made = load_lists(people.ctx, erasure.opened_version)
+    made = Lists(people.ctx).since(erasure.opened_version)
     gone = [each.as_json for each, body in made if body["step"] == "gone"]
     own = {name: getattr(erasure, name) for name in ("opened_version", "opened_us", "swept_us")}
     said = {

@@ -52,14 +52,10 @@ from inlay.ops.erase.last_look import (
 from inlay.ops.erase.receipt import (
     RECEIPT_KIND,
     Facts,
-    Written,
+    Lists,
     encode_receipt,
     is_about,
-    load_lists,
     receipt_of,
-    write_gone,
-    write_left,
-    write_looks,
     write_pass,
 )
 from inlay.ops.erase.signing import Signer
@@ -177,13 +173,13 @@ class _Sweeper:
     ctx: Context
     options: FinishOptions
     history: History
+    lists: Lists
     deleted: int = 0
     failures: tuple[DeleteFailure, ...] = ()
     receipts: list[str] = field(default_factory=list)
     looks: dict[frozenset[str], LastCheck] = field(default_factory=dict)  # by erasures
     after: LoadedTable | None = None  # the table, where this step ended with a commit of its own
     left_us: int = 0  # the longest remaining time that it waits for
-    written: Written = field(default_factory=dict)
 
     def step(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
         """Takes erasures of one phase a step further; returns what those wait for that did not move,
@@ -251,7 +247,7 @@ class _Sweeper:
         findings = findings_of(self.ctx, look)
         if look.table.snapshot.settings.text("erasure.search") == "yes":
             findings = self._with_rows(contents, look, findings)
-        write_looks(self.ctx, look, findings, self.written)
+        self.lists.write_looks(look, findings)
 
     def _without_condition(self, loaded: LoadedTable, erasure: Erasure) -> Erasure:
         """The erasure in phase `purge`: a digest stands for the condition, which is personal data."""
@@ -275,7 +271,7 @@ class _Sweeper:
         uploads = {u for landing in landed.values() for u in landing.uploads}
         if versions or uploads:
             version = loaded.snapshot.version
-            write_gone(self.ctx, version, landed, versions, len(uploads), self.written)
+            self.lists.write_gone(version, landed, versions, len(uploads))
         deleted, failures = clear_landing(self.ctx, landed.values())
         self.deleted += deleted
         self.failures += failures
@@ -542,11 +538,9 @@ class _Sweeper:
         names = [e.id for e in due.ready]
         facts = Facts(
             versions=versions,
-            left=write_left(self.ctx, version, names, versions, self.written),
-            lists=load_lists(
-                self.ctx,
+            left=self.lists.write_left(version, names, versions),
+            lists=self.lists.since(
                 min(e.opened_version for e in due.ready),
-                self.written,
                 (listed.key for listed in listing.current(self.ctx)),
             ),
             later=self._deletes_since(loaded, min(e.phase_version for e in due.ready)),
@@ -589,7 +583,7 @@ class _Sweeper:
         since_version = min(e.opened_version for e in erasures)
         looked_us = {
             erasure.id: body["looked_us"]
-            for _, body in load_lists(self.ctx, since_version, self.written)
+            for _, body in self.lists.since(since_version)
             if body["step"] == "look"
             for erasure in erasures
             if is_about(body, erasure.id)
@@ -644,7 +638,7 @@ class _Sweeper:
             return loaded, listing
         # First record what will be deleted: a crash in between must not leave it unrecorded.
         names, version = [e.id for e in due.ready], loaded.snapshot.version
-        write_gone(self.ctx, version, names, versions, len(uploads), self.written)
+        self.lists.write_gone(version, names, versions, len(uploads))
         # Its look at the pointer is also the one that the table is still there, right before the deletion.
         loaded, now = archive_at_once(self.ctx, loaded)
         if now.boundary != boundary:
@@ -775,7 +769,7 @@ def finish_erasures(
     """Takes every open erasure as far as possible without rewriting files; returns also the table as it is
     then. `base`: the table as it was just now."""
     waiting: Waits = {}
-    sweeper = _Sweeper(ctx, options, history)
+    sweeper = _Sweeper(ctx, options, history, Lists(ctx))
     deleted, failures = 0, ()
     loaded = base
     for _ in range(MAX_STEPS):

@@ -17,9 +17,8 @@ waited for, by its name; the receipt lists that, too.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from inlay.errors import ErrorKind, InlayError
@@ -37,7 +36,7 @@ from inlay.ops.commit.driver import known_requests
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.landed_search import search_never_taken
 from inlay.ops.erase.last_look import Landing, NeverTaken, Said, said_of_object
-from inlay.ops.erase.receipt import load_waivers, waived_content
+from inlay.ops.erase.receipt import Lists, waived_content
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.refs import each_content
 from inlay.ops.write.append import IngestSource
@@ -75,6 +74,11 @@ class _Judged:
     perhaps: bool = False
     others: Mapping[str, NeverTaken] | None = None
 
+    @property
+    def is_of_erasure(self) -> bool:
+        """Whether it waits for what the content holds, not for a look at it."""
+        return self.waits in (_HOLDS_ROWS, _MAY_HOLD_ROWS, _NAMES)
+
 
 def check_landing(
     ctx: Context, loaded: LoadedTable, erasures: Sequence[Erasure], prefix: str
@@ -104,7 +108,6 @@ def check_landing(
     contents = [v for v in old if v not in dead]
     known = _known(ctx, loaded, contents)
     pending = [v for v in contents if v not in known]
-    landed = _Sorted([v for v in contents if v in known])
     predicates = {e.id: e.predicate for e in erasures if e.predicate is not None}
 
     def judged(version: ObjectVersion) -> _Judged:
@@ -116,24 +119,35 @@ def check_landing(
             # The role, the storage class, the store: what it holds is unknown.
             return _Judged(waits=f"it cannot be read ({error.message}): replace or delete it")
 
-    if predicates:
-        for version, holds in zip(pending, ctx.map(judged, pending), strict=True):
-            landed.add(version, holds, loaded.snapshot.ledger.horizon_us)
-    waivers = load_waivers(ctx, erasures) if landed.waiting else {}
+    holds = dict(zip(pending, ctx.map(judged, pending), strict=True)) if predicates else {}
+    # What is older than the ledger was ingested long ago.
+    horizon_us = loaded.snapshot.ledger.horizon_us
+    forgotten = {v for v, by in holds.items() if by.is_of_erasure and v.modified_us < horizon_us}
+    ingested = [*(v for v in contents if v in known), *(v for v in pending if v in forgotten)]
+    waiting = {v: by.waits for v, by in holds.items() if by.waits and v not in forgotten}
+    waivers = Lists(ctx).waivers(erasures) if waiting else {}
 
     def of(erasure: Erasure) -> Landing:
         opened_us = erasure.opened_us
+
+        def older(versions: Iterable[ObjectVersion]) -> tuple[ObjectVersion, ...]:
+            return tuple(v for v in versions if v.modified_us <= opened_us)
+
         waived = waivers.get(erasure.id, frozenset())
-        held = [(v, w) for v, w in landed.waiting if v.modified_us <= opened_us]
-        excused = [v for v, _ in held if waived_content(v) in waived]
+        excused = [v for v in older(waiting) if waived_content(v) in waived]
+        others = (by.others[erasure.id] for by in holds.values() if by.others is not None)
         return Landing(
-            dead=tuple(v for v in old if v in dead and v.modified_us <= opened_us),
+            dead=older(v for v in old if v in dead),
             uploads=tuple(u for u in uploads if u.started_us <= opened_us),
-            ingested=tuple(v for v in landed.ingested if v.modified_us <= opened_us),
-            waiting=tuple(w for v, w in held if v not in excused),
-            perhaps=tuple(v for v in landed.perhaps if v.modified_us <= opened_us),
+            ingested=older(ingested),
+            waiting=tuple(
+                Waiting("landing", v.key, waiting[v] + _which(v))
+                for v in older(waiting)
+                if v not in excused
+            ),
+            perhaps=older(v for v, by in holds.items() if by.perhaps),
             others=(
-                *(o for o in landed.others[erasure.id] if _is_from(o.version, opened_us)),
+                *(o for o in others if _is_from(o.version, opened_us)),
                 *(NeverTaken(v, LandedKind.DATA, "waived", "by an operator") for v in excused),
             ),
         )
@@ -141,28 +155,8 @@ def check_landing(
     return {erasure.id: of(erasure) for erasure in erasures}
 
 
-@dataclass(slots=True)
-class _Sorted:
-    """Contents by what becomes of them; `others` by the erasure that they do not concern."""
-
-    ingested: list[ObjectVersion]
-    waiting: list[tuple[ObjectVersion, Waiting]] = field(default_factory=list)
-    perhaps: list[ObjectVersion] = field(default_factory=list)
-    others: dict[str, list[NeverTaken]] = field(default_factory=lambda: defaultdict(list))
-
-    def add(self, version: ObjectVersion, holds: _Judged, horizon_us: int) -> None:
-        """One that the ledger does not know. What is older than the ledger was ingested long ago."""
-        forgotten = version.modified_us < horizon_us
-        if holds.others is not None:
-            for erasure_id, other in holds.others.items():
-                self.others[erasure_id].append(other)
-        elif holds.waits in (_HOLDS_ROWS, _MAY_HOLD_ROWS, _NAMES) and forgotten:
-            self.ingested.append(version)
-        elif holds.waits is not None:
-            which = "" if version.is_latest else f" (its version {version.version_id})"
-            self.waiting.append((version, Waiting("landing", version.key, holds.waits + which)))
-        elif holds.perhaps:
-            self.perhaps.append(version)
+def _which(version: ObjectVersion) -> str:
+    return "" if version.is_latest else f" (its version {version.version_id})"
 
 
 def _is_from(version: ObjectVersion, opened_us: int) -> bool:

@@ -22,7 +22,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from hashlib import sha256
 from typing import Any
@@ -189,67 +189,6 @@ def is_about(body: Mapping[str, Any], erasure_id: str) -> bool:
     return _tag(about["salt"], erasure_id) in about["tags"]
 
 
-# Lists that this run has written, as they are stored, by key: it need not read them again.
-Written = dict[str, bytes]
-
-
-def _write_list(
-    ctx: Context,
-    version: int,
-    step: str,
-    erasures: Iterable[str],
-    body: Mapping[str, Any],
-    entries: int,
-    written: Written | None = None,
-) -> List:
-    salt = ctx.new_id()
-    key = f"{EVIDENCE}{version:08d}-{step}-{ctx.new_id()}.json"
-    tags = sorted(_tag(salt, name) for name in erasures)
-    about = {"step": step, "version": version, "erasures": {"salt": salt, "tags": tags}}
-    data = encode_frame(LIST_KIND, {**about, **body})
-    ctx.write_once(key, data)
-    if written is not None:
-        written[key] = data
-    return List(key, sha256(data).hexdigest(), entries)
-
-
-def write_looks(
-    ctx: Context, look: LastCheck, findings: Mapping[str, Findings], written: Written
-) -> None:
-    """A list for all erasures of which the same was found: most often, one."""
-    alike: dict[Findings, list[str]] = defaultdict(list)
-    for name, own in findings.items():
-        alike[own].append(name)
-    files = sorted(look.files.values(), key=lambda f: f.live.entry.key)
-    shared = {
-        "looked_us": look.table.date_us,
-        "files": [_row_of(f) for f in files],
-        "key_values": dict(sorted(look.key_values.items())),
-        "foreign": sum(f.live.entry.is_foreign for f in files),
-        "searched_in_part": look.searched_in_part,
-        "originals": [list(row) for row in look.originals.items()],
-        "originals_since": look.table.snapshot.oldest_version,
-        "requests": look.requests,
-        "bytes": look.bytes,
-    }
-    for own, names in alike.items():
-        body = {
-            **shared,
-            "columns": list(own.columns),
-            "open_columns": list(own.open_columns),
-            "kept": [k.as_json for k in own.kept],
-            "perhaps": [list(place) for place in own.perhaps],
-            "rows_with": None if own.rows_with is None else [list(row) for row in own.rows_with],
-            "landed": [
-                [shown_name(o.version.key, look.texts), o.kind.value, o.said, o.where]
-                for o in own.landed
-                if o.said != "nothing"
-            ],
-            "landed_searched": dict(sorted(Counter(o.kind.value for o in own.landed).items())),
-        }
-        _write_list(ctx, look.table.snapshot.version, "look", names, body, len(files), written)
-
-
 def _row_of(file: SearchedFile) -> list[Any]:
     """The key of a file that is not the table's own may be data (`mail=…/`)."""
     entry = file.live.entry
@@ -270,88 +209,132 @@ def waived_content(version: ObjectVersion) -> tuple[str, str, int]:
     return version.version_id, version.etag, version.size
 
 
-def write_waiver(
-    ctx: Context,
-    version: int,
-    erasures: Sequence[str],
-    waived: Sequence[tuple[str, ObjectVersion]],
-    reason: str,
-) -> List:
-    """Each object under the name that a receipt may have of it."""
-    body = {"objects": [[name, *waived_content(v)] for name, v in waived], "reason": reason}
-    return _write_list(ctx, version, "waive", erasures, body, len(waived))
+@dataclass(slots=True)
+class Lists:
+    """The lists of a table. `written` are those of this run, as they are stored, by key: it need not read
+    them again."""
 
+    ctx: Context
+    written: dict[str, bytes] = field(default_factory=dict)
 
-def load_waivers(
-    ctx: Context, erasures: Sequence[Erasure]
-) -> dict[str, frozenset[tuple[str, str, int]]]:
-    """By erasure: the contents of landed objects that it does not wait for."""
-    waived: dict[str, frozenset[tuple[str, str, int]]] = {}
-    for _, body in load_lists(ctx, min(e.opened_version for e in erasures)):
-        if body["step"] == "waive":
-            contents = frozenset((row[1], row[2], row[3]) for row in body["objects"])
-            for erasure in erasures:
-                if is_about(body, erasure.id):
-                    waived[erasure.id] = waived.get(erasure.id, frozenset()) | contents
-    return waived
+    def write(
+        self,
+        version: int,
+        step: str,
+        erasures: Iterable[str],
+        body: Mapping[str, Any],
+        entries: int,
+    ) -> List:
+        salt = self.ctx.new_id()
+        key = f"{EVIDENCE}{version:08d}-{step}-{self.ctx.new_id()}.json"
+        tags = sorted(_tag(salt, name) for name in erasures)
+        about = {"step": step, "version": version, "erasures": {"salt": salt, "tags": tags}}
+        data = encode_frame(LIST_KIND, {**about, **body})
+        self.ctx.write_once(key, data)
+        self.written[key] = data
+        return List(key, sha256(data).hexdigest(), entries)
 
+    def write_looks(self, look: LastCheck, findings: Mapping[str, Findings]) -> None:
+        """A list for all erasures of which the same was found: most often, one."""
+        alike: dict[Findings, list[str]] = defaultdict(list)
+        for name, own in findings.items():
+            alike[own].append(name)
+        files = sorted(look.files.values(), key=lambda f: f.live.entry.key)
+        shared = {
+            "looked_us": look.table.date_us,
+            "files": [_row_of(f) for f in files],
+            "key_values": dict(sorted(look.key_values.items())),
+            "foreign": sum(f.live.entry.is_foreign for f in files),
+            "searched_in_part": look.searched_in_part,
+            "originals": [list(row) for row in look.originals.items()],
+            "originals_since": look.table.snapshot.oldest_version,
+            "requests": look.requests,
+            "bytes": look.bytes,
+        }
+        for own, names in alike.items():
+            body = {
+                **shared,
+                "columns": own.columns,
+                "open_columns": own.open_columns,
+                "kept": [k.as_json for k in own.kept],
+                "perhaps": own.perhaps,
+                "rows_with": own.rows_with,
+                "landed": [
+                    [shown_name(o.version.key, look.texts), o.kind.value, o.said, o.where]
+                    for o in own.landed
+                    if o.said != "nothing"
+                ],
+                "landed_searched": dict(sorted(Counter(o.kind.value for o in own.landed).items())),
+            }
+            self.write(look.table.snapshot.version, "look", names, body, len(files))
 
-def write_gone(
-    ctx: Context,
-    version: int,
-    erasures: Iterable[str],
-    versions: Iterable[ObjectVersion],
-    uploads: int,
-    written: Written,
-) -> List:
-    """What is about to be deleted: keys of this library, with version ids; the number of others."""
-    named = [(ctx.relative(v.key), v.version_id) for v in versions]
-    ours = sorted([key, version_id] for key, version_id in named if is_ours(key))
-    body = {"objects": ours, "others": len(named) - len(ours), "uploads": uploads}
-    return _write_list(ctx, version, "gone", erasures, body, len(named), written)
+    def write_waiver(
+        self,
+        version: int,
+        erasures: Sequence[str],
+        waived: Sequence[tuple[str, ObjectVersion]],
+        reason: str,
+    ) -> None:
+        """Each object under the name that a receipt may have of it."""
+        body = {"objects": [[name, *waived_content(v)] for name, v in waived], "reason": reason}
+        self.write(version, "waive", erasures, body, len(waived))
 
+    def waivers(self, erasures: Sequence[Erasure]) -> dict[str, frozenset[tuple[str, str, int]]]:
+        """By erasure: the contents of landed objects that it does not wait for."""
+        waived: dict[str, frozenset[tuple[str, str, int]]] = {}
+        for _, body in self.since(min(e.opened_version for e in erasures)):
+            if body["step"] == "waive":
+                contents = frozenset((row[1], row[2], row[3]) for row in body["objects"])
+                for erasure in erasures:
+                    if is_about(body, erasure.id):
+                        waived[erasure.id] = waived.get(erasure.id, frozenset()) | contents
+        return waived
 
-def write_left(
-    ctx: Context,
-    version: int,
-    erasures: Iterable[str],
-    versions: Iterable[ObjectVersion],
-    written: Written,
-) -> List:
-    """What exists: [key, ETag, version id, bytes, kind], without objects that are swapped."""
-    named = ((ctx.relative(v.key), v) for v in versions)
-    rows = [
-        [key, v.etag, v.version_id, v.size, classify(key).value]
-        for key, v in named
-        if classify(key) not in APART and key not in SWAPPED
-    ]
-    body = {"objects": sorted(rows)}
-    return _write_list(ctx, version, "left", erasures, body, len(rows), written)
+    def write_gone(
+        self,
+        version: int,
+        erasures: Iterable[str],
+        versions: Iterable[ObjectVersion],
+        uploads: int,
+    ) -> None:
+        """What is about to be deleted: keys of this library, with version ids; the number of others."""
+        named = [(self.ctx.relative(v.key), v.version_id) for v in versions]
+        ours = sorted([key, version_id] for key, version_id in named if is_ours(key))
+        body = {"objects": ours, "others": len(named) - len(ours), "uploads": uploads}
+        self.write(version, "gone", erasures, body, len(named))
 
+    def write_left(
+        self, version: int, erasures: Iterable[str], versions: Iterable[ObjectVersion]
+    ) -> List:
+        """What exists: [key, ETag, version id, bytes, kind], without objects that are swapped."""
+        named = ((self.ctx.relative(v.key), v) for v in versions)
+        rows = [
+            [key, v.etag, v.version_id, v.size, classify(key).value]
+            for key, v in named
+            if classify(key) not in APART and key not in SWAPPED
+        ]
+        return self.write(version, "left", erasures, {"objects": sorted(rows)}, len(rows))
 
-def load_lists(
-    ctx: Context,
-    since_version: int,
-    written: Written | None = None,
-    list_keys: Iterable[str] | None = None,
-) -> list[tuple[List, dict[str, Any]]]:
-    """The lists written on `since_version` or later, oldest first. One GET for each that this run has not
-    `written`, and a listing, unless the caller has just made one of the whole table: `list_keys`."""
-    after = f"{EVIDENCE}{max(since_version - 1, 0):08d}~"
-    if list_keys is None:
-        listed = ctx.store.list(ctx.key(EVIDENCE), start_after=ctx.key(after))
-        list_keys = (ctx.relative(info.key) for info in listed)
-    names = sorted(k for k in list_keys if k.startswith(EVIDENCE) and k > after)
-    # What else somebody put there is an unknown object.
-    keys = [key for key in names if classify(key) is ObjectKind.RECEIPT]
+    def since(
+        self, version: int, list_keys: Iterable[str] | None = None
+    ) -> list[tuple[List, dict[str, Any]]]:
+        """Those written on `version` or later, oldest first. One GET for each that this run has not
+        written, and a listing, unless the caller has just made one of the whole table: `list_keys`."""
+        ctx, after = self.ctx, f"{EVIDENCE}{max(version - 1, 0):08d}~"
+        if list_keys is None:
+            listed = ctx.store.list(ctx.key(EVIDENCE), start_after=ctx.key(after))
+            list_keys = (ctx.relative(info.key) for info in listed)
+        names = sorted(k for k in list_keys if k.startswith(EVIDENCE) and k > after)
+        # What else somebody put there is an unknown object.
+        keys = [key for key in names if classify(key) is ObjectKind.RECEIPT]
 
-    def load(key: str) -> tuple[List, dict[str, Any]]:
-        own = (written or {}).get(key)
-        body, digest = read_list(ctx, key) if own is None else _decoded_list(ctx, key, own)
-        listed = len(body.get("files", body.get("objects", body.get("receipts", ()))))
-        return List(key, digest, listed + body.get("others", 0)), body
+        def load(key: str) -> tuple[List, dict[str, Any]]:
+            own = self.written.get(key)
+            body, digest = read_list(ctx, key) if own is None else _decoded_list(ctx, key, own)
+            listed = len(body.get("files", body.get("objects", body.get("receipts", ()))))
+            return List(key, digest, listed + body.get("others", 0)), body
 
-    return list(ctx.map(load, keys))
+        return list(ctx.map(load, keys))
 
 
 def read_list(ctx: Context, key: str) -> tuple[dict[str, Any], str]:
@@ -554,7 +537,7 @@ def write_pass(
         "receipts": [digest_of(data) for data in receipts.values()],
         "envelope": None if signer is None else envelope_of(statement, signer),
     }
-    pass_list = _write_list(ctx, loaded.snapshot.version, "pass", receipts, body, len(receipts))
+    pass_list = Lists(ctx).write(loaded.snapshot.version, "pass", receipts, body, len(receipts))
     after = reduce(Chain.with_receipt, receipts.values(), before)
     return replace(after, made_by=pass_list.key, statement=digest_of(statement))
 

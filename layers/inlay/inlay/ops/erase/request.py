@@ -34,7 +34,7 @@ from inlay.ops.commit.driver import (
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import check_landing
 from inlay.ops.erase.last_look import shown_name
-from inlay.ops.erase.receipt import write_waiver
+from inlay.ops.erase.receipt import Lists
 from inlay.ops.maintain.rewrite import plan_erased, rewrite_erased
 from inlay.ops.maintain.rewrite_file import ResourceLimits
 from inlay.ops.maintain.units import Budget, Failure, Run, with_entries
@@ -498,7 +498,7 @@ def waive_landed(
         if v.key == key and not v.marker
     ]
     ids = tuple(e.id for e in waiting)
-    write_waiver(ctx, loaded.snapshot.version, ids, waivers, reason)
+    Lists(ctx).write_waiver(loaded.snapshot.version, ids, waivers, reason)
     return ids
 
 
