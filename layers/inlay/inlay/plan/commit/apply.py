@@ -12,8 +12,8 @@ neither inline nor worth gathering.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from inlay.format.codec import encode_schemas, encode_snapshot, version_of
@@ -101,7 +101,7 @@ class _Entries(Packing[E]):
         self.loaded = loaded
 
     def as_written(self, entries: Sequence[E]) -> Sequence[E]:
-        return [dataclasses.replace(e, sequence=None) if self.is_new(e) else e for e in entries]
+        return [replace(e, sequence=None) if self.is_new(e) else e for e in entries]
 
     def is_new(self, entry: E) -> bool:
         return entry.sequence == self.version
@@ -127,7 +127,7 @@ class _Files(_Entries[DataFile]):
 
     def summarize(self, leaf: Segment, entries: Sequence[DataFile]) -> Segment:
         schema_id, stats = self.evidence.of_files(entries, self.columns)
-        return dataclasses.replace(
+        return replace(
             leaf,
             rows=sum(f.rows for f in entries),
             bytes=sum(f.size for f in entries),
@@ -182,7 +182,7 @@ class _Records(Packing[LedgerRecord]):
     def summarize(self, leaf: Segment, entries: Sequence[LedgerRecord]) -> Segment:
         times = [r.time_us for r in entries if r.time_us is not None]
         being_committed = any(r.version is None for r in entries)
-        return dataclasses.replace(
+        return replace(
             leaf,
             first_us=min(times, default=None),
             last_us=None if being_committed else max(times, default=None),
@@ -256,7 +256,7 @@ def _with_schemas_apart(snapshot: Snapshot, writer: Writer) -> Snapshot:
     data = encode_schemas(carried)
     schema_object = SchemaObject(writer.name(data), len(data), tuple(s.id for s in carried))
     writer.written.append(NewSegment(schema_object.id, data, "schemas", tuple(carried)))
-    return dataclasses.replace(snapshot, schema_objects=(*kept, schema_object))
+    return replace(snapshot, schema_objects=(*kept, schema_object))
 
 
 def _to_rebuild(
@@ -283,10 +283,8 @@ def _tiers(snapshot: Snapshot) -> dict[str, Tier[Any]]:
 
 def _with_tiers(snapshot: Snapshot, changed: Mapping[str, Tier[Any]]) -> Snapshot:
     tiers = {**_tiers(snapshot), **changed}
-    ledger = dataclasses.replace(snapshot.ledger, records=tiers["ledger"])
-    return dataclasses.replace(
-        snapshot, files=tiers["files"], markers=tiers["markers"], ledger=ledger
-    )
+    ledger = replace(snapshot.ledger, records=tiers["ledger"])
+    return replace(snapshot, files=tiers["files"], markers=tiers["markers"], ledger=ledger)
 
 
 def apply(
@@ -344,7 +342,7 @@ def apply(
     snapshot, segments = rolled
     # Afterwards: a note is gone from the next pointer, and nothing is worth moving for it.
     noted = with_note(snapshot.properties, change.note, snapshot.version)
-    snapshot = dataclasses.replace(snapshot, properties=noted)
+    snapshot = replace(snapshot, properties=noted)
     return Proposal(snapshot, segments, admitted.duplicates, skipped)
 
 
@@ -354,7 +352,7 @@ def denies_version(snapshot: Snapshot) -> bool:
     return version > int(snapshot.settings.text("format.max_version"))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Admitted:
     """The part of a change that is still to be done; `duplicates` are its events applied before."""
 
@@ -412,25 +410,25 @@ def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:
     def stamped(record: LedgerRecord) -> LedgerRecord:
         if record.version is not None:
             return record
-        return dataclasses.replace(record, version=draft.version, time_us=time_us)
+        return replace(record, version=draft.version, time_us=time_us)
 
     def dated(leaf: Segment) -> Segment:
         if leaf.last_us is not None:
             return leaf
         first_us = time_us if leaf.first_us is None else leaf.first_us
-        return dataclasses.replace(leaf, first_us=first_us, last_us=time_us)
+        return replace(leaf, first_us=first_us, last_us=time_us)
 
     records = draft.ledger.records
-    return dataclasses.replace(
+    return replace(
         draft,
-        commit=dataclasses.replace(draft.commit, time_us=time_us),
-        ledger=dataclasses.replace(
+        commit=replace(draft.commit, time_us=time_us),
+        ledger=replace(
             draft.ledger,
             records=Tier(tuple(map(dated, records.segments)), tuple(map(stamped, records.inline))),
         ),
         time_index=thin_time_index((*draft.time_index, (draft.version, time_us)), draft.version),
         erasures=tuple(
-            dataclasses.replace(
+            replace(
                 e,
                 opened_us=e.opened_us or time_us,
                 swept_us=time_us if e.swept_us == 0 else e.swept_us,
@@ -451,7 +449,7 @@ def without_duplicates(change: Change, known: frozenset[bytes]) -> Change:
             return update
         match update:
             case AddFiles(files, sources_us):
-                return dataclasses.replace(
+                return replace(
                     update,
                     files=tuple(f for f in files if f.key not in dropped),
                     sources_us={k: us for k, us in sources_us.items() if k not in dropped},
@@ -463,7 +461,7 @@ def without_duplicates(change: Change, known: frozenset[bytes]) -> Change:
             case _:
                 assert_never(update)
 
-    return dataclasses.replace(
+    return replace(
         change,
         events=tuple(r for r in change.events if r.id not in known),
         updates=tuple(map(without, change.updates)),

@@ -58,8 +58,8 @@ planned again when a column was added (`NoNewColumns`), whose values it then kee
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from inlay.format.entry import DataFile, Marker, Rows
@@ -191,7 +191,7 @@ def _partitioned(state: State, change: Change) -> State:
     """The base with the partitioning that comes with new columns."""
     for update in change.of(SetPartitioning):
         snapshot = repartitioned(state.snapshot, update)
-        state = dataclasses.replace(state, snapshot=snapshot)
+        state = replace(state, snapshot=snapshot)
     return state
 
 
@@ -303,11 +303,9 @@ def units_that_hold(
 def _with_arrival(unit: Unit, inputs: Sequence[DataFile]) -> Unit:
     """Its outputs hold rows as new as the newest input's, for the validation of reads."""
     newest = max((f.newest_rows for f in inputs), default=0)
-    return dataclasses.replace(
+    return replace(
         unit,
-        outputs=tuple(
-            f if f.data_change else dataclasses.replace(f, arrived=newest) for f in unit.outputs
-        ),
+        outputs=tuple(f if f.data_change else replace(f, arrived=newest) for f in unit.outputs),
     )
 
 
@@ -324,9 +322,7 @@ def _remap(unit: Unit, landed: Sequence[Marker]) -> list[Marker] | None:
             return None  # whatever its kind: the unit is planned again
         positions = tuple(unit.positions.map(marker.body.positions))
         if positions:
-            moved.append(
-                dataclasses.replace(marker, body=Rows(positions), file=unit.outputs[0].key)
-            )
+            moved.append(replace(marker, body=Rows(positions), file=unit.outputs[0].key))
     return moved
 
 

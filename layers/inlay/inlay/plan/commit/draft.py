@@ -5,8 +5,8 @@ Promise: the draft differs from its base by the change and nothing else; counts 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
@@ -143,7 +143,7 @@ class Draft:
         if not did_something:
             return None
         version = base.version + 1
-        snapshot = dataclasses.replace(
+        snapshot = replace(
             base,
             version=version,
             commit=self._commit(added, new_markers),
@@ -178,10 +178,10 @@ class Draft:
         """With `changed` and `replaced`, the versions that last changed the content."""
         if self.change.of(ReplaceContent):
             version = snapshot.version
-            return dataclasses.replace(snapshot, changed=version, replaced=version)
+            return replace(snapshot, changed=version, replaced=version)
         if _rows_and_columns(snapshot) == _rows_and_columns(self.base):
             return snapshot
-        return dataclasses.replace(snapshot, changed=snapshot.version)
+        return replace(snapshot, changed=snapshot.version)
 
     def _deleted_rows(self, kept: Sequence[Marker]) -> int | None:
         """The operation's count; for a constant-time delete what metadata proves, else unknown."""
@@ -245,7 +245,7 @@ class Draft:
         restamped = self.restamped
         if not restamped:
             return frozenset()
-        remaining = State(dataclasses.replace(self.base, markers=markers), self.state.contents)
+        remaining = State(replace(self.base, markers=markers), self.state.contents)
         others = [m for m in remaining.markers() if m.file is None]
         before = [f for f in self.state.loaded_files() if f.key in restamped]
         tasks = plan_scan(before, others, evidence=self.evidence).tasks
@@ -394,7 +394,7 @@ class Draft:
             if name in by_id:
                 before = by_id[name]
                 objects, rows = before.objects + objects, before.rows + rows
-                by_id[name] = dataclasses.replace(before, objects=objects, rows=rows)
+                by_id[name] = replace(before, objects=objects, rows=rows)
         return tuple(by_id.values())
 
     def _updated(self, snapshot: Snapshot, update: Update) -> Snapshot:
@@ -416,21 +416,21 @@ class Draft:
                 schema = evolved(self.base, update)
                 declared = {field_at(schema, path).id: t for path, t in evolution.declared}
                 types = with_arrow_types(_with_widened_orders(snapshot, schema), declared)
-                return dataclasses.replace(altered(snapshot, schema, update), properties=types)
+                return replace(altered(snapshot, schema, update), properties=types)
             case SetPartitioning():
                 return repartitioned(snapshot, update)
             case MoveBoundary(time_us):
                 is_later = time_us is None or time_us > (snapshot.boundary.time_us or 0)
                 boundary = Boundary(version, time_us) if is_later else snapshot.boundary
-                return dataclasses.replace(snapshot, boundary=boundary)
+                return replace(snapshot, boundary=boundary)
             case ExpireThrough(last):
                 new = (Expiration(last, None),) if last >= snapshot.oldest_version else ()
-                return dataclasses.replace(snapshot, expired=(*snapshot.expired, *new))
+                return replace(snapshot, expired=(*snapshot.expired, *new))
             case ExpireAll():
-                return dataclasses.replace(
+                return replace(
                     snapshot,
                     expired=(*snapshot.expired, Expiration(self.base.version, None)),
-                    refs={k: dataclasses.replace(r, base=0) for k, r in snapshot.refs.items()},
+                    refs={k: replace(r, base=0) for k, r in snapshot.refs.items()},
                 )
             case ForgetExpirations(before_us):
                 # The newest of those past their grace stays: it records up to where versions are gone and,
@@ -438,24 +438,24 @@ class Draft:
                 expired = snapshot.expired
                 past = [e for e in expired if e.time_us is not None and e.time_us < before_us]
                 young = [e for e in expired if e not in past]
-                return dataclasses.replace(snapshot, expired=(*past[-1:], *young))
+                return replace(snapshot, expired=(*past[-1:], *young))
             case OpenErasure() | MoveErasures() | CloseErasures():
                 return self._with_erasures(snapshot, update)
             case SetRefs():
-                return dataclasses.replace(snapshot, refs=edited_refs(snapshot, update))
+                return replace(snapshot, refs=edited_refs(snapshot, update))
             case ReplaceContent(content):
                 commit = net_counts(snapshot.commit, self.base.totals, content.totals)
-                return dataclasses.replace(ref_view(snapshot, content), commit=commit)
+                return replace(ref_view(snapshot, content), commit=commit)
             case TakeLayout(content):
                 return with_layout_of(snapshot, content)
             case AdvanceStream(query, batch):
                 streams = {**snapshot.ledger.streams, query: batch}
-                ledger = dataclasses.replace(snapshot.ledger, streams=streams)
-                return dataclasses.replace(snapshot, ledger=ledger)
+                ledger = replace(snapshot.ledger, streams=streams)
+                return replace(snapshot, ledger=ledger)
             case RecountTotals():
                 live = State(snapshot, self.state.contents)
                 totals = count_totals(live.files(), live.markers())
-                return dataclasses.replace(snapshot, totals=totals)
+                return replace(snapshot, totals=totals)
             case ForgetContents():
                 return snapshot  # by the salt: `_finished`
             case _:
@@ -470,7 +470,7 @@ class Draft:
             case OpenErasure(erasure):
                 # Files that its marker empties by metadata alone have left in this commit.
                 objects, rows = self.emptied.get(erasure.id, (0, 0))
-                opened = dataclasses.replace(erasure, opened_version=version)
+                opened = replace(erasure, opened_version=version)
                 after = (*before, _in_phase(opened, version, objects, rows))
             case MoveErasures(erasures):
                 # Counts are the base's: the planner may not have seen the last ones.
@@ -483,7 +483,7 @@ class Draft:
                 after = tuple(e for e in before if e.id not in ids)
                 if chain is not None:
                     snapshot = _with_properties(snapshot, {RECEIPT_CHAIN: chain.becomes})
-        return dataclasses.replace(snapshot, erasures=after)
+        return replace(snapshot, erasures=after)
 
     def _finished(self, snapshot: Snapshot) -> Snapshot:
         """With what follows from several updates."""
@@ -497,21 +497,21 @@ class Draft:
                 snapshot.properties,
                 partitioned_by=tuple(f.source for f in snapshot.spec.fields),
             )
-            snapshot = dataclasses.replace(snapshot, stats_columns=columns)
+            snapshot = replace(snapshot, stats_columns=columns)
         return snapshot
 
 
 def _with_properties(snapshot: Snapshot, changed: Mapping[str, str | None]) -> Snapshot:
     """With these properties changed; None takes one away."""
     merged = {**snapshot.properties, **changed}
-    return dataclasses.replace(
+    return replace(
         snapshot, properties={name: value for name, value in merged.items() if value is not None}
     )
 
 
 def _in_phase(erasure: Erasure, version: int, objects: int, rows: int) -> Erasure:
     """The erasure, which enters its phase with these counts."""
-    return dataclasses.replace(erasure, phase_version=version, objects=objects, rows=rows)
+    return replace(erasure, phase_version=version, objects=objects, rows=rows)
 
 
 def _chooses_columns(update: Update) -> bool:
@@ -574,7 +574,7 @@ def _rows_and_columns(snapshot: Snapshot) -> tuple[object, ...]:
 def _stamped(entries: Iterable[E], version: int) -> tuple[E, ...]:
     """Inline entries being committed have their version from here on."""
     return tuple(
-        entry if entry.sequence is not None else dataclasses.replace(entry, sequence=version)
+        entry if entry.sequence is not None else replace(entry, sequence=version)
         for entry in entries
     )
 
