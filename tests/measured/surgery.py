@@ -25,12 +25,13 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyroaring import BitMap
 
 from inlay import Usage
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.surgery.surgery import Rewritten, rewrite_object
-from inlay.storage.base import Got, Written
+from inlay.storage.base import Got, Location, Written
 from inlay.storage.memory import MemoryStore
 from inlay.storage.wrapped import Asked, MeteredStore
 
@@ -99,6 +100,8 @@ def by_surgery(
     footer = decode_footer(data, file_size=len(data))
     groups = footer.row_groups
     masks = {at: keep_mask(groups[at].num_rows) for at in touched}
+    kept = {at: BitMap(np.flatnonzero(mask).tolist()) for at, mask in masks.items()}
+    kept |= {at: BitMap() for at in dropped}
     memory = MemoryStore("b")
     old = memory.put("old", data)
     assert isinstance(old, Written)
@@ -110,14 +113,12 @@ def by_surgery(
         store = NotOurs(memory)
         outcome = rewrite_object(
             store,
-            "old",
+            Location("memory", "b", "old"),
             "new",
             etag=old.etag,
             size=len(data),
             footer=footer,
-            keep=lambda ordinal: masks[ordinal],
-            groups=touched,
-            drop_groups=dropped,
+            kept=kept,
             executor=executor,
         )
         assert isinstance(outcome, Rewritten)

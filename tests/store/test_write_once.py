@@ -112,12 +112,14 @@ def test_whatever_is_answered_the_bytes_are_there_when_it_returns(fate):
     store = MemoryStore("b")
     waits: list[int] = []
     faulty = FaultyStore(store, once(fate, verb="put"))
-    done = write_once(faulty, "k", b"mine", metadata={"a": "b"}, before_retry=waits.append)
+    done = write_once(
+        faulty, "k", b"mine", headers={"ContentType": "a/b"}, before_retry=waits.append
+    )
     found = store.get("k")
     assert isinstance(found, Got)
     assert found.body == b"mine"
     assert done.etag == found.etag
-    assert store.head("k").info.metadata == {"a": "b"}
+    assert store.head("k").info.headers == {"ContentType": "a/b"}
     assert waits == ([] if fate is Fate.TWICE else [1])
 
 

@@ -72,15 +72,12 @@ class SparseStore:
         body: bytes | memoryview,
         *,
         condition: object,
-        metadata: Mapping[str, str],
         headers: Mapping[str, str],
     ) -> Written:
         self.objects[key] = Sparse(len(body), [(0, bytes(body))])
         return Written("etag", 0)
 
-    def create_multipart(
-        self, key: str, *, metadata: Mapping[str, str], headers: Mapping[str, str]
-    ) -> str:
+    def create_multipart(self, key: str, *, headers: Mapping[str, str]) -> str:
         return "upload"
 
     def upload_part(self, key: str, upload_id: str, number: int, body: bytes | memoryview) -> Part:

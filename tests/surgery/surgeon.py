@@ -6,17 +6,29 @@ import random
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-import pyarrow as pa
+from pyroaring import BitMap
 
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.footer.footer import Footer, decode_footer
-from inlay.parquet.surgery.surgery import Emptied, Outcome, Rewritten, Untouched, rewrite_object
+from inlay.parquet.surgery.surgery import Rewritten, rewrite_object
+from inlay.storage.base import Location
 from inlay.storage.memory import MemoryStore
 
-__all__ = ["Edit", "Emptied", "Rewritten", "Untouched", "operate", "patterns"]
+__all__ = ["OLD", "Edit", "Rewritten", "kept_by", "operate", "patterns"]
+
+OLD = Location("memory", "b", "old")
 
 # Which rows of the file stay, by group: a group not named is not touched, None drops it unread.
 Edit = dict[int, list[bool] | None]
+
+
+def kept_by(edit: Edit) -> dict[int, BitMap]:
+    """What surgery is asked for: of each group that loses rows those that stay."""
+    return {
+        ordinal: BitMap(at for at, stays in enumerate(rows or ()) if stays)
+        for ordinal, rows in edit.items()
+        if rows is None or not all(rows)
+    }
 
 
 def operate(
@@ -25,23 +37,25 @@ def operate(
     *,
     executor: Executor | None = None,
     store: MemoryStore | None = None,
-) -> tuple[Outcome, bytes]:
-    """The outcome, and the new object's bytes (none if nothing was written)."""
+) -> tuple[Rewritten | None, bytes]:
+    """The outcome, and the new object's bytes; none where every row goes, or none, which is no surgery."""
     store = store or MemoryStore("b")
     written = store.put("old", data, metadata={"owner": "me"}, headers={"ContentType": "x/y"})
+    footer, kept = decode_footer(data, file_size=len(data)), kept_by(edit)
+    stays = any(kept.get(g.ordinal, g.num_rows) for g in footer.row_groups)
+    if not kept or not stays:
+        return None, b""
     outcome = rewrite_object(
         store,
-        "old",
+        OLD,
         "new",
         etag=written.etag,
         size=len(data),
-        footer=decode_footer(data, file_size=len(data)),
-        keep=lambda ordinal: pa.array(edit[ordinal], pa.bool_()),
-        groups=[ordinal for ordinal, rows in edit.items() if rows is not None],
-        drop_groups=[ordinal for ordinal, rows in edit.items() if rows is None],
+        footer=footer,
+        kept=kept,
         executor=executor or InlineExecutor(),
     )
-    return outcome, store.get("new").body if isinstance(outcome, Rewritten) else b""
+    return outcome, store.get("new").body
 
 
 def kept_rows(footer: Footer, edit: Edit) -> list[int]:
@@ -80,11 +94,5 @@ def patterns(data: bytes, seed: int = 3) -> dict[str, Edit]:
             at: None if at == middle else rows(at, lambda _: dice.random() < 0.9)
             for at in range(len(counts))
         },
-        "read and found clean, beside an edit": {
-            0: rows(0, lambda at: True),
-            last: rows(last, lambda at: at % 3 > 0),
-        },
-        "everything": dict.fromkeys(range(len(counts))),
-        "nothing": {at: rows(at, lambda _: True) for at in range(len(counts))},
     }
     return found

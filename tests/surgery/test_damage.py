@@ -15,12 +15,9 @@ import pytest
 import surgeon
 
 from inlay.errors import InputError, UnreadableFile, UnsupportedFile
-from inlay.ops.context import InlineExecutor
 from inlay.parquet.footer import thrift
 from inlay.parquet.footer.fields import Chunk, File, Group, Meta, Page
 from inlay.parquet.footer.footer import Footer, decode_footer, trailer
-from inlay.parquet.surgery.surgery import Rewritten, rewrite_object
-from inlay.storage.memory import MemoryStore
 
 SOURCES = corpus.sources()
 FUZZED = [
@@ -227,34 +224,6 @@ def test_a_page_whose_checksum_is_wrong_is_not_written_again() -> None:
     data[chunk.end - 5] ^= 1
     with pytest.raises(UnreadableFile, match=r"checksum|CRC|crc"):
         surgeon.operate(bytes(data), {0: [at > 0 for at in range(corpus.GROUP_ROWS)]})
-
-
-@pytest.mark.parametrize("mask", [[True], [True] * 119, [None] * 120, [1] * 120])
-def test_an_unclear_answer_of_the_caller_is_refused(mask: list[object]) -> None:
-    with pytest.raises((ValueError, TypeError, pa.ArrowException)):
-        surgeon.operate(SOURCES["pyarrow"](), {0: mask})  # type: ignore[dict-item]
-
-
-def test_the_answer_may_come_in_chunks() -> None:
-    """As pyarrow's compute functions give it, some chunks empty or without a row that stays."""
-    data = SOURCES["pyarrow"]()
-    mask = pa.chunked_array([[False] * 50, [], [True, False] * 35], pa.bool_())
-    store = MemoryStore("b")
-    outcome = rewrite_object(
-        store,
-        "old",
-        "new",
-        etag=store.put("old", data).etag,
-        size=len(data),
-        footer=decode_footer(data, file_size=len(data)),
-        keep=lambda ordinal: mask,
-        groups=[1],
-        executor=InlineExecutor(),
-    )
-    assert isinstance(outcome, Rewritten)
-    assert list(outcome.positions.kept[1]) == list(range(50, 120, 2))
-    ids = pq.read_table(pa.BufferReader(store.get("new").body))["id"].to_pylist()
-    assert ids[120:155] == list(range(170, 240, 2))
 
 
 def test_pages_that_claim_more_than_their_chunk_are_refused_before_they_are_decoded() -> None:

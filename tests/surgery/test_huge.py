@@ -7,6 +7,7 @@ import corpus
 import engines
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyroaring import BitMap
 from sparse import Sparse, SparseStore
 
 from inlay.ops.context import InlineExecutor
@@ -14,6 +15,7 @@ from inlay.parquet.footer import thrift
 from inlay.parquet.footer.fields import Chunk, File, Group, Meta
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.surgery.surgery import Rewritten, rewrite_object
+from inlay.storage.base import Location
 
 GIB = 1024**3
 ROWS = corpus.GROUP_ROWS * 4
@@ -70,13 +72,12 @@ def test_an_object_of_many_gibibytes_is_edited_by_copies_within_the_limits() -> 
     assert old.size > 21 * GIB
     outcome = rewrite_object(
         store,  # type: ignore[arg-type]
-        "old",
+        Location(store.scheme, store.bucket, "old"),
         "new",
         etag="etag",
         size=old.size,
         footer=decode_footer(old.read(old.size - 100_000, old.size), file_size=old.size),
-        keep=lambda ordinal: pa.array([at % 3 > 0 for at in range(corpus.GROUP_ROWS)]),
-        groups=[2],
+        kept={2: BitMap(at for at in range(corpus.GROUP_ROWS) if at % 3 > 0)},
         executor=InlineExecutor(),
     )
     assert isinstance(outcome, Rewritten)

@@ -16,23 +16,25 @@ MEBIBYTES = 420
 
 CHILD = """
 import sys
-import pyarrow as pa, pyarrow.parquet, pyarrow.compute as pc
+import pyarrow as pa, pyarrow.parquet
+from pyroaring import BitMap
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.read.describe import TAIL_BYTES
 from inlay.parquet.surgery.surgery import rewrite_object
-from inlay.storage.base import Head
+from inlay.storage.base import Head, Location
 from inlay.storage.directory import DirectoryStore
 
 store = DirectoryStore(sys.argv[1])
 head = store.head("old")
 assert isinstance(head, Head)
 footer = decode_footer(store.get_suffix("old", TAIL_BYTES).body, file_size=head.info.size)
-ids = [pa.array(range(group * 15_000, (group + 1) * 15_000)) for group in range(16)]
+kept = {
+    group: BitMap(n for n in range(15_000) if (group * 15_000 + n) & 7 != 3) for group in range(16)
+}
 outcome = rewrite_object(
-    store, "old", "new", etag=head.info.etag, size=head.info.size, footer=footer,
-    keep=lambda ordinal: pc.not_equal(pc.bit_wise_and(ids[ordinal], 7), 3),
-    groups=range(16), executor=InlineExecutor(),
+    store, Location("file", "", "old"), "new", etag=head.info.etag, size=head.info.size,
+    footer=footer, kept=kept, executor=InlineExecutor(),
 )
 # Not `ru_maxrss`, which a child begins with its parent's.
 [peak] = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]

@@ -22,12 +22,11 @@ from inlay.parquet.read.describe import TAIL_BYTES
 from inlay.parquet.read.ranges import RangeFile, Source
 from inlay.parquet.surgery.new_object import Assembly
 from inlay.parquet.surgery.surgery import (
-    Outcome,
     Rewritten,
     plan_edit,
     rewrite_object,
 )
-from inlay.storage.base import Head, IfMatch, Location, Missing, ObjectStore
+from inlay.storage.base import Head, IfMatch, Missing, ObjectStore
 from inlay.storage.memory import MemoryStore
 from inlay.storage.wrapped import MeteredStore
 
@@ -73,17 +72,15 @@ def put(data: bytes) -> tuple[MemoryStore, str]:
 
 def run(
     store: ObjectStore, data: bytes, etag: str, edit: surgeon.Edit, pool: ThreadPoolExecutor
-) -> Outcome:
+) -> Rewritten:
     return rewrite_object(
         store,
-        "old",
+        surgeon.OLD,
         "new",
         etag=etag,
         size=len(data),
         footer=decode_footer(data, file_size=len(data)),
-        keep=lambda ordinal: pa.array(edit[ordinal]),
-        groups=[at for at, rows in edit.items() if rows is not None],
-        drop_groups=[at for at, rows in edit.items() if rows is None],
+        kept=surgeon.kept_by(edit),
         executor=pool,
     )
 
@@ -201,13 +198,12 @@ def test_another_bucket_may_hold_the_old_object(large: bytes, pool: ThreadPoolEx
     here = store.at("table")
     outcome = rewrite_object(
         here,
-        Location("memory", "b", "old"),
+        surgeon.OLD,
         "new",
         etag=etag,
         size=len(large),
         footer=decode_footer(large, file_size=len(large)),
-        keep=lambda ordinal: pa.array(most()),
-        groups=[2],
+        kept=surgeon.kept_by({2: most()}),
         executor=pool,
     )
     assert isinstance(outcome, Rewritten)
@@ -267,21 +263,23 @@ def test_a_request_that_fails_leaves_nothing_behind(
 def test_an_error_of_the_caller_aborts_the_upload(large: bytes, pool: ThreadPoolExecutor) -> None:
     store, etag = put(large)
 
-    def keep(ordinal: int) -> pa.Array:
-        if ordinal == 8:
+    asked = iter(range(GROUPS))
+
+    def goes_on() -> bool:
+        if next(asked) == 7:
             raise RuntimeError("no idea")
-        return pa.array(most(0.5))
+        return True
 
     with pytest.raises(RuntimeError, match="no idea"):
         rewrite_object(
             store,
-            "old",
+            surgeon.OLD,
             "new",
             etag=etag,
             size=len(large),
             footer=decode_footer(large, file_size=len(large)),
-            keep=keep,
-            groups=range(GROUPS),
+            kept=surgeon.kept_by(dict.fromkeys(range(GROUPS), most(0.5))),
+            goes_on=goes_on,
             executor=pool,
         )
     nothing_is_left(store)
@@ -332,9 +330,7 @@ def test_pieces_of_any_kind_make_the_object_they_describe() -> None:
             store = MemoryStore("b")
             etag = store.put("old", old).etag
             source = RangeFile(Source(store, "old", "old", len(old), etag), len(old))
-            with Assembly(
-                store, source, "new", InlineExecutor(), lambda: ({}, {}), window_bytes=window
-            ) as new:
+            with Assembly(store, source, "new", InlineExecutor(), dict, window_bytes=window) as new:
                 expected = []
                 for _ in range(dice.randrange(1, 9)):
                     length = dice.choice([1, 1000, MIB, 7 * MIB])
@@ -354,7 +350,7 @@ def test_a_range_beyond_the_object_is_refused_before_the_store_is_asked() -> Non
     store = MemoryStore("b")
     etag = store.put("old", b"x" * 100).etag
     source = RangeFile(Source(store, "old", "old", 100, etag), 100)
-    new = Assembly(store, source, "new", InlineExecutor(), lambda: ({}, {}))
+    new = Assembly(store, source, "new", InlineExecutor(), dict)
     with pytest.raises(ValueError, match="range"):
         new.copy(50, 101)
 
@@ -366,9 +362,7 @@ def test_no_range_is_copied_from_an_object_that_s3_would_refuse() -> None:
     etag = store.put("old", old).etag
     metered = MeteredStore(store)
     source = RangeFile(Source(metered, "old", "old", len(old), etag), len(old))
-    with Assembly(
-        metered, source, "new", InlineExecutor(), lambda: ({}, {}), window_bytes=6 * MIB
-    ) as new:
+    with Assembly(metered, source, "new", InlineExecutor(), dict, window_bytes=6 * MIB) as new:
         new.copy(0, 100)
         new.add(b"y" * (9 * MIB))
         new.copy(100, len(old))
@@ -397,14 +391,12 @@ def test_whatever_befalls_any_request_the_object_is_whole_or_absent(
         try:
             outcome = rewrite_object(
                 process,
-                "old",
+                surgeon.OLD,
                 "new",
                 etag=etag,
                 size=len(large),
                 footer=footer,
-                keep=lambda ordinal: pa.array([], pa.bool_()),
-                groups=[],
-                drop_groups=edit,
+                kept=surgeon.kept_by(edit),
                 executor=InlineExecutor(),
             )
         except (StoreUnavailable, Killed):

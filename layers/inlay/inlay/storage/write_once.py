@@ -80,7 +80,6 @@ def write_once(
     key: str,
     body: bytes | memoryview,
     *,
-    metadata: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
     before_retry: Callable[[int], None] = no_wait,
     over: str | None = None,
@@ -95,7 +94,7 @@ def write_once(
     `MAX_TRIES` is unknown (it may be there or not: the same call may be made again).
     """
     condition = IF_ABSENT if over is None else IfMatch(over)
-    send = partial(store.put, key, body, condition=condition, metadata=metadata, headers=headers)
+    send = partial(store.put, key, body, condition=condition, headers=headers)
 
     def look(answer: Refused | Missing) -> Stored | None:
         if not compare:
@@ -215,7 +214,7 @@ def _until_known(
 
 @dataclass(eq=False)
 class Multipart:
-    """`describe` is called for metadata and headers when the upload begins. With `in_flight`, a part waits
+    """`headers` is called for those of the object when the upload begins. With `in_flight`, a part waits
     until fewer than that many are in flight. `before_retry` is called before each further try to complete
     it (`complete_once`)."""
 
@@ -224,7 +223,7 @@ class Multipart:
     executor: Executor
     _: KW_ONLY
     before_retry: Callable[[int], None]
-    describe: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] = lambda: ({}, {})
+    headers: Callable[[], Mapping[str, str]] = dict
     in_flight: int | None = None
     limit: int = MAX_PARTS
     _upload_id: str | None = field(default=None, init=False)
@@ -273,10 +272,7 @@ class Multipart:
 
     def _submit(self, part: Callable[[str, int], Part]) -> None:
         if self._upload_id is None:
-            metadata, headers = self.describe()
-            self._upload_id = self.store.create_multipart(
-                self.key, metadata=metadata, headers=headers
-            )
+            self._upload_id = self.store.create_multipart(self.key, headers=self.headers())
         if self.in_flight is not None and len(self._flying) >= self.in_flight:
             self._parts.append(self._flying.popleft().result())
         number = len(self._parts) + len(self._flying) + 1

@@ -26,7 +26,7 @@ from inlay.ops.context import Clock, Context
 from inlay.ops.data import layout_of, target_of, vector_markers
 from inlay.ops.maintain.units import Done
 from inlay.ops.metadata.load import LoadedTable
-from inlay.parquet.arrow.types import positions_array, to_scalar
+from inlay.parquet.arrow.types import positions_array
 from inlay.parquet.footer.footer import Footer, parse_metadata
 from inlay.parquet.read.data_file import OpenFile, plan_groups
 from inlay.parquet.read.deleted_rows import load_vector
@@ -36,7 +36,7 @@ from inlay.parquet.read.statistics import entry_of_file
 from inlay.parquet.surgery.key_values import geo_pair
 from inlay.parquet.surgery.new_object import WINDOW_BYTES
 from inlay.parquet.surgery.residue import find_residue, unused_entries
-from inlay.parquet.surgery.surgery import Rewritten, plan_edit, rewrite_object
+from inlay.parquet.surgery.surgery import plan_edit, rewrite_object
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Unit
 from inlay.plan.positions import PositionMap, narrow
@@ -394,15 +394,8 @@ def _by_surgery(
     file, needs no knowledge of earlier work, and repeats none of it.
     """
     entry = task.file
-    kept_rows = kept_in_groups(looked.kept, looked.group_rows)
-
-    def keep(ordinal: int) -> pa.BooleanArray:
-        rows = looked.group_rows[ordinal]
-        marks = positions_array(kept_rows[ordinal] if ordinal in kept_rows else BitMap(range(rows)))
-        return pc.scatter(
-            pa.repeat(to_scalar(True, pa.bool_()), len(marks)), marks, max_index=rows - 1
-        ).is_valid()
-
+    kept = kept_in_groups(looked.kept, looked.group_rows)
+    kept |= {n: BitMap(range(looked.group_rows[n])) for n in looked.recode - kept.keys()}
     source = ctx.objects.source(entry.key, entry.size, entry.etag)
     key = keys.data_key(loaded.date_us, ctx.new_id())
     assert looked.footer is not None  # by which surgery was planned
@@ -413,16 +406,12 @@ def _by_surgery(
         etag=looked.etag,
         size=entry.size,
         footer=looked.footer,
-        keep=keep,
-        groups={*(n for n, rows in kept_rows.items() if rows), *looked.recode},
-        drop_groups=[n for n, rows in kept_rows.items() if not rows],
-        recode=looked.recode,
+        kept=kept,
         texts=looked.texts,
         executor=ctx.executor,
         goes_on=GroupTimer(ctx.clock, deadline).goes_on,
         before_retry=ctx.back_off,
     )
-    assert isinstance(outcome, Rewritten)  # some rows stay, and some groups are rewritten
     metadata = parse_metadata(outcome.end, file_size=outcome.size)
     # New statistics: old bounds would still bound, but may be values of removed rows.
     entry = entry_of_file(

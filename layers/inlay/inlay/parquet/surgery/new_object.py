@@ -11,11 +11,10 @@ whose every piece is new passes through without being held.
 
 Not for use inside a task of `executor` itself: parts wait for free threads there.
 
-Which rows of a row group stay, and the rewritten group if some do not: a `GroupEditor` reads a row group
-when its fate is first requested, checks its pages against the footer, asks the caller which rows stay, and
-keeps the edited group until it is placed. A group of `recode` is rewritten even if all of its rows stay:
-its other parts are then made from the rows. One group is in memory at a time, besides the new bytes that
-wait to be placed.
+A `GroupEditor` reads a row group that is to change when its fate is first requested, checks its pages
+against the footer, and keeps the edited group until it is placed. All of its parts are made from the rows
+that stay, also where all do. One group is in memory at a time, besides the new bytes that wait to be
+placed.
 
 Index and footer have every offset in its new place: `write_index` appends the bloom filters of edited
 groups and the column and offset indexes of all that are left, and returns their footer entries; `new_tree`
@@ -38,7 +37,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from inlay.errors import InlayError, UnsupportedFile
-from inlay.parquet.arrow.types import positions_bitmap
+from inlay.parquet.arrow.types import positions_array, to_scalar
 from inlay.parquet.footer.fields import Chunk, File, Group, Meta, Physical
 from inlay.parquet.footer.footer import MAGIC, RECODE, ColumnChunk, Footer, RowGroup, is_text
 from inlay.parquet.footer.pages import GroupFate, Layout, OffsetMap, Part, move_pages, read_layout
@@ -66,7 +65,7 @@ from inlay.plan.parts import (
     Segment,
     plan_parts,
 )
-from inlay.plan.positions import PositionMap, narrow
+from inlay.plan.positions import PositionMap
 from inlay.plan.pruning.mentions import names_any
 from inlay.storage.base import ByteRange, Missing, ObjectStore, Written, version_of
 from inlay.storage.rules import KEEPING_HEADERS
@@ -84,23 +83,23 @@ ONE_PUT_BYTES = 8 * MIB
 _Piece = ByteRange | memoryview
 
 
-def description(source: Source) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """No metadata, and those headers of the old object, if it is still the one that was planned for, that
-    say how the store is to keep it: the others and its metadata may name rows."""
+def kept_headers(source: Source) -> Mapping[str, str]:
+    """Those headers of the old object, if it is still the one that was planned for, that say how the store
+    is to keep it: the others and its metadata may name rows."""
     with source.asking():
         head = source.store.head(source.key, **version_of(source.location))
     if isinstance(head, Missing):
         raise source.gone()
     if head.info.etag != source.etag:
         raise source.changed()
-    return {}, {name: v for name, v in head.info.headers.items() if name in KEEPING_HEADERS}
+    return {name: v for name, v in head.info.headers.items() if name in KEEPING_HEADERS}
 
 
 @dataclass(slots=True)
 class Assembly:
     """A new object under construction. Use as a context manager: leaving it by an exception aborts.
 
-    `describe` is called once, before anything is written, for the metadata and headers of the new object.
+    `headers` is called once, before anything is written, for those of the new object.
     `size` counts what was added so far.
     """
 
@@ -108,7 +107,7 @@ class Assembly:
     old: RangeFile
     key: str
     executor: Executor
-    describe: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]]
+    headers: Callable[[], Mapping[str, str]]
     limits: PartLimits = S3_LIMITS
     window_bytes: int = WINDOW_BYTES
     before_retry: Callable[[int], None] = no_wait
@@ -122,7 +121,7 @@ class Assembly:
             self.store,
             self.key,
             self.executor,
-            describe=self.describe,
+            headers=self.headers,
             # Of a store without copies every part is in memory, twice while it is joined.
             in_flight=None if self.store.copies_ranges else SENT_AT_ONCE,
             limit=self.limits.count,
@@ -178,13 +177,11 @@ class Assembly:
         at_hand = len(parts) == 1 or self.store.copies_ranges
         at_hand &= not any(part.copy for part in parts)
         if not self._upload.begun and (small or at_hand):
-            metadata, headers = self.describe()
             return write_once(
                 self.store,
                 self.key,
                 self._gather(self._pieces),
-                metadata=metadata,
-                headers=headers,
+                headers=self.headers(),
                 before_retry=self.before_retry,
             )
         self._send(parts)
@@ -250,25 +247,17 @@ def _slice(pieces: list[_Piece], part: PlannedPart) -> list[_Piece]:
 MAX_GROUP_BYTES = 1024 * MIB
 MAX_GROUP_VALUE_BYTES = 4 * MAX_GROUP_BYTES
 
-# Of a row group, by its ordinal, which rows stay.
-KeepRows = Callable[[int], "pa.BooleanArray | pa.ChunkedArray"]
-
 
 @dataclass(slots=True)
 class GroupEditor:
-    """Decides the fate of row groups, one at a time, on demand; holds edited groups until they are placed.
-    `kept` has the remaining rows of each group that changed. `is_over`: groups were left unchanged for lack
-    of time."""
+    """Edits row groups, one at a time, on demand; holds them until they are placed. `kept` has the rows
+    that stay of each group that is to change. `is_over`: groups were left unchanged for lack of time."""
 
     old: RangeFile
     footer: Footer
     layout: Layout
-    keep: KeepRows
-    wanted: set[int]
-    dropped: set[int]
+    kept: Mapping[int, BitMap]
     goes_on: Callable[[], bool]
-    recode: frozenset[int] = frozenset()
-    kept: dict[int, BitMap] = field(default_factory=dict)
     edited: dict[int, NewGroup] = field(default_factory=dict)
     _fates: dict[int, GroupFate] = field(default_factory=dict)
     _begun: int = 0
@@ -278,40 +267,27 @@ class GroupEditor:
         """What happens to a group, which is read and written again when this is first asked."""
         if ordinal in self._fates:
             return self._fates[ordinal]
-        group = self.footer.row_groups[ordinal]
+        group, kept = self.footer.row_groups[ordinal], self.kept.get(ordinal)
         fate = GroupFate.STAYS
-        if group.num_rows and ordinal in self.dropped:
-            fate = GroupFate.DROPPED
-        elif group.num_rows and ordinal in self.wanted and not self._stops():
-            body, moved = self._fetch(ordinal)
-            profiles = profile_group(self.footer, group, body, moved)
-            mask = self.keep(ordinal)
-            # A null would be ambiguous. SQL's NULL is not TRUE, so the row stays; a keep-mask made by
-            # negating a predicate means the opposite. The maker of the mask must decide.
-            is_clear = pa.types.is_boolean(mask.type) and not mask.null_count
-            if not is_clear or len(mask) != group.num_rows:
-                raise ValueError(
-                    f"keep must return {group.num_rows} booleans without nulls, not {mask.type}"
-                )
-            stays = pc.sum(mask).as_py() or 0
-            if not stays:
+        if kept is not None and group.num_rows:
+            if not kept:
                 fate = GroupFate.DROPPED
-            elif stays < group.num_rows or ordinal in self.recode:
-                new = edit_group(self.footer, group, body, moved, mask, profiles)
-                if new.rows != stays:
-                    raise AssertionError(f"{new.rows} rows written where {stays} stay")
-                self.kept[ordinal], self.edited[ordinal] = positions_of(mask), new
+            elif not self._stops():
                 fate = GroupFate.EDITED
-        if fate is GroupFate.DROPPED:
-            self.kept[ordinal] = BitMap()
+                body, moved = self._fetch(ordinal)
+                profiles = profile_group(self.footer, group, body, moved)
+                mask = _mask_of(kept, group.num_rows)
+                new = edit_group(self.footer, group, body, moved, mask, profiles)
+                if new.rows != len(kept):
+                    raise AssertionError(f"{new.rows} rows written where {len(kept)} stay")
+                self.edited[ordinal] = new
         self._fates[ordinal] = fate
         return fate
 
     def positions(self) -> PositionMap:
-        groups = self.footer.row_groups
-        for group in groups:
-            self.fate(group.ordinal)
-        return PositionMap.of([group.num_rows for group in groups], self.kept)
+        """Once every group has its fate."""
+        changed = {n: kept for n, kept in self.kept.items() if self.fate(n) is not GroupFate.STAYS}
+        return PositionMap.of([group.num_rows for group in self.footer.row_groups], changed)
 
     def _stops(self) -> bool:
         """Whether there is no time for one more group."""
@@ -349,9 +325,11 @@ class GroupEditor:
         return parts[0] if len(parts) == 1 else b"".join(parts), moved
 
 
-def positions_of(mask: pa.BooleanArray | pa.ChunkedArray) -> BitMap:
-    """The positions at which a mask is true."""
-    return narrow(positions_bitmap(pc.indices_nonzero(mask).cast(pa.int64())))
+def _mask_of(kept: BitMap, rows: int) -> pa.BooleanArray:
+    """Of so many rows, whether each is kept."""
+    marks = positions_array(kept)
+    true = pa.repeat(to_scalar(True, pa.bool_()), len(marks))
+    return pc.scatter(true, marks, max_index=rows - 1).is_valid()
 
 
 # Page indexes are held in memory as a whole while offsets are shifted.

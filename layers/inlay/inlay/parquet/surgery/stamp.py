@@ -43,7 +43,7 @@ from inlay.parquet.footer.float_bounds import doubtful, without_bounds
 from inlay.parquet.footer.footer import Footer, end_of_file
 from inlay.parquet.footer.thrift import Items, Struct
 from inlay.parquet.read.ranges import RangeFile, Source
-from inlay.parquet.surgery.new_object import Assembly, description
+from inlay.parquet.surgery.new_object import Assembly, kept_headers
 from inlay.storage.base import Location, ObjectStore
 from inlay.storage.write_once import no_wait
 
@@ -270,7 +270,7 @@ def stamp_object(
             RangeFile(opened, old.file_size),
             key,
             executor,
-            partial(description, opened),
+            partial(kept_headers, opened),
             before_retry=before_retry,
         ) as assembly:
             assembly.copy(0, old.start)

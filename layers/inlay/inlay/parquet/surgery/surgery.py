@@ -12,7 +12,7 @@ object is never changed.
 The steps:
 
 1. layout    every region the footer points at, proven sound (`footer.pages`)
-2. groups    for each group named: GET it, ask the caller which rows stay, write it again (`row_group`)
+2. groups    each group that is to change: GET it, write the rows that stay again (`row_group`)
 3. body      kept ranges and new groups, in file order (`new_object`)
 4. index     column and offset indexes and new bloom filters, offsets shifted, in one run
 5. footer    rebuilt on the old tree, checked against the layout rules like any other file's
@@ -20,9 +20,11 @@ The steps:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+
+from pyroaring import BitMap
 
 from inlay.errors import InlayError, UnsupportedFile
 from inlay.parquet.footer.footer import MAGIC, Footer, end_of_file
@@ -33,18 +35,15 @@ from inlay.parquet.footer.pages import (
     OffsetMap,
     Part,
     bloom_length,
-    find_gaps,
     keep_pieces,
     read_layout,
 )
 from inlay.parquet.read.ranges import RangeFile, Source, merge_ranges
-from inlay.parquet.surgery.key_values import named_by_file, unknown_of_file
 from inlay.parquet.surgery.new_object import (
     ONE_PUT_BYTES,
     Assembly,
     GroupEditor,
-    KeepRows,
-    description,
+    kept_headers,
     must_be_sound,
     new_tree,
     write_index,
@@ -69,92 +68,51 @@ class Rewritten:
     unfinished: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Emptied:
-    """No row is left: nothing was written, the file may leave the table."""
-
-    positions: PositionMap
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Untouched:
-    """No row had to be removed: nothing was written, the old object stays."""
-
-    positions: PositionMap
-
-
-Outcome = Rewritten | Emptied | Untouched
-
-
 def rewrite_object(
     store: ObjectStore,
-    source: Location | str,
+    source: Location,
     key: str,
     *,
     etag: str,
     size: int,
     footer: Footer,
-    keep: KeepRows,
-    groups: Iterable[int],
-    drop_groups: Iterable[int] = (),
+    kept: Mapping[int, BitMap],
     executor: Executor,
-    recode: Collection[int] = (),
     texts: frozenset[str] = frozenset(),
     goes_on: Callable[[], bool] = lambda: True,
     before_retry: Callable[[int], None] = no_wait,
-) -> Outcome:
-    """Write `source` without some of its rows as the new object `key`.
+) -> Rewritten:
+    """Write `source` without some of its rows as the new object `key`. At least one row stays.
 
-    For each row group in `groups`, `keep` is called, in file order, with its ordinal, and answers which
-    rows stay: a boolean array without nulls. Groups in `drop_groups` go without being read. Everything is
-    pinned to `etag`. `goes_on` is asked before each of `groups` but the first: once it says no, the others
-    stay as they are (`positions` has which).
+    `kept` has, by ordinal, the rows that stay of each row group that is to change, counted from its first.
+    One without any goes without being read; one of which all stay is written again, without what is in its
+    dictionaries, bounds and filters and in no row. Everything is pinned to `etag`. `goes_on` is asked
+    before each group that is written but the first: once it says no, the others stay as they are
+    (`positions` has which). Key-values that name one of `texts` lose it (`surgery.key_values`), and gaps
+    go, though no row has to.
 
-    Groups of `recode`, which are among `groups`, are rewritten even if all of their rows stay: without
-    what is in their dictionaries, bounds and filters and in no row. Key-values that name one of `texts`
-    lose it (`surgery.key_values`), and gaps go, though no row has to.
-
-    Raises `UnsupportedFile`, `UnreadableFile`, `SourceChanged`, `SnapshotGone`, and what `keep` raises;
-    then no object was written. One of the at most nine requests that editing one group takes is a
-    HEAD, for the metadata and headers that go with the new object. `before_retry` is called before each
+    Raises `UnsupportedFile`, `UnreadableFile`, `SourceChanged`, `SnapshotGone`; then no object was
+    written. One of the at most nine requests that editing one group takes is a
+    HEAD, for the headers that go with the new object. `before_retry` is called before each
     further try to make it visible. `executor` runs the parts: do not
     call this from one of its own tasks.
     """
-    location = Location(store.scheme, store.bucket, source) if isinstance(source, str) else source
-    reader = store if location.bucket == store.bucket else store.at(location.bucket)
-    old = RangeFile(
-        Source(reader, location.key, location.uri, size, etag, location.version_id), size
-    )
-    edited, dropped = set(groups), set(drop_groups)
+    reader = store if source.bucket == store.bucket else store.at(source.bucket)
+    old = RangeFile(Source(reader, source.key, source.uri, size, etag, source.version_id), size)
     # Beside the first row group: waited for only once there is something to write.
-    described = executor.submit(description, old.source)
+    headers = executor.submit(kept_headers, old.source)
     try:
         if 0 < size <= ONE_PUT_BYTES:
             old.add([(0, old.content(ByteRange(0, size)))])
         layout = _load_layout(old, footer)
-        for ordinal in edited | dropped:
-            if not 0 <= ordinal < footer.num_row_groups:
-                raise ValueError(f"row group {ordinal} of {footer.num_row_groups}")
-        judge = GroupEditor(
-            old,
-            footer,
-            layout,
-            keep,
-            edited,
-            dropped,
-            goes_on,
-            frozenset(recode),
-        )
-        names = _names(footer, layout, texts)
-        with Assembly(
-            store, old, key, executor, described.result, before_retry=before_retry
-        ) as new:
+        judge = GroupEditor(old, footer, layout, kept, goes_on)
+        with Assembly(store, old, key, executor, headers.result, before_retry=before_retry) as new:
             # Everything before the index: kept ranges and edited groups, each with its new offset.
-            kept: list[tuple[ByteRange, int]] = []
+            copied: list[tuple[ByteRange, int]] = []
             places: dict[int, int] = {}
             for piece in keep_pieces(layout, judge.fate):
                 if isinstance(piece, ByteRange):
-                    kept.append((piece, new.size))
+                    copied.append((piece, new.size))
                     new.copy(piece.start, piece.end)
                 else:
                     places[piece.group] = new.size
@@ -163,11 +121,8 @@ def rewrite_object(
                     judge.edited[piece.group] = replace(group, data=memoryview(b""))
                     new.add(group.data)
             positions = judge.positions()
-            if positions.new_rows == 0:
-                return Emptied(positions=positions)
-            if not judge.kept and not names:
-                return Untouched(positions=positions)
-            rebuilt = write_index(new, judge, OffsetMap.of(kept), places)
+            assert positions.new_rows, "a file without rows is not written"
+            rebuilt = write_index(new, judge, OffsetMap.of(copied), places)
             tree = new_tree(footer, rebuilt, judge, positions.new_rows, texts)
             end = end_of_file(tree)
             new.add(end)
@@ -175,7 +130,7 @@ def rewrite_object(
             must_be_sound(result, positions)
             written = new.finish()
     except InlayError as error:
-        error.about(key=location.uri)
+        error.about(key=source.uri)
         raise
     return Rewritten(
         etag=written.etag,
@@ -185,15 +140,6 @@ def rewrite_object(
         footer=result,
         unfinished=judge.is_over,
     )
-
-
-def _names(footer: Footer, layout: Layout, texts: frozenset[str]) -> bool:
-    """Whether the file may name one of `texts` beside its row groups."""
-    if not texts:
-        return False
-    gaps = any(gap.group is None for gap in find_gaps(footer, layout))
-    unknown = bool(unknown_of_file(footer.tree))
-    return gaps or unknown or any(goes for _, goes in named_by_file(footer.tree, texts))
 
 
 # -- reading --------------------------------------------------------------------------------------
