@@ -9,6 +9,7 @@ before any decoder runs on it.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -386,6 +387,23 @@ def page_header(body: bytes, at: int, end: int) -> tuple[Struct, int]:
     return header, behind
 
 
+# A page header without long bounds; where that does not suffice, all there is is looked at.
+_HEADER_BYTES = 512
+
+
+def header_within(pages: memoryview, at: int) -> tuple[Struct, int]:
+    """The same, of bytes that are not copied for it."""
+    window = bytes(pages[at : at + _HEADER_BYTES])
+    try:
+        header, behind = page_header(window, 0, len(window))
+    except UnreadableFile:
+        if len(window) < _HEADER_BYTES:
+            raise
+        window = bytes(pages[at:])
+        header, behind = page_header(window, 0, len(window))
+    return header, at + behind
+
+
 def claimed_values(header: Struct) -> tuple[int, int | None]:
     """How many values a data page claims, and how they are encoded, whatever kind its header states."""
     if Page.DATA in header:
@@ -393,6 +411,36 @@ def claimed_values(header: Struct) -> tuple[int, int | None]:
         return max(inner.get(DataPage.VALUES, 0), 0), inner.get(DataPage.ENCODING)
     inner = header.get(Page.DATA_V2, {})
     return max(inner.get(DataPageV2.VALUES, 0), 0), inner.get(DataPageV2.ENCODING)
+
+
+_NUMBER = rb"[\x80-\xff]{0,4}[\x00-\x7f]"
+# How headers begin of data pages whose first values are there by themselves, with the number of values: of
+# version 1, PLAIN or by a dictionary, levels in RLE. In other encodings, and in BIT_PACKED levels, where one
+# part ends depends on how many values there are.
+_OF_VALUES_IN_ORDER = re.compile(
+    rb"\x15\x00\x15%(n)b\x15%(n)b(?:\x15%(n)b\x1c|\x2c)\x15(%(n)b)\x15[\x00\x04\x10]\x15\x06"
+    % {b"n": _NUMBER}
+)
+
+
+def first_values(page: memoryview, values: int, first: int) -> tuple[int, list[bytes | memoryview]]:
+    """A data page of a flat column, its header included, as one of its `first` values (NULLs are some, too)
+    of `values`: how many it has, which are all where its encoding does not tell them apart, and its bytes in
+    pieces. Only the header is another: what decodes it takes no more than that many values out of the same
+    body, whose checksum stays. Raises `UnreadableFile` where it claims other than `values`."""
+    plain = _OF_VALUES_IN_ORDER.match(page)
+    if plain is None:
+        has_all = claimed_values(header_within(page, 0)[0])[0] == values
+    else:
+        has_all = decode_varint(plain[1], 0)[0] == zigzag(values)
+    if not has_all:
+        raise UnreadableFile("a page has other rows than its index says")
+    if plain is None or first == values:
+        return values, [page]
+    start, end = plain.span(1)
+    number = bytearray()
+    write_varint(number, zigzag(first))
+    return first, [page[:start], bytes(number), page[end:]]
 
 
 # -- offset indexes -------------------------------------------------------------------------------

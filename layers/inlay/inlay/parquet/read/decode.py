@@ -512,16 +512,14 @@ class _GroupReader:
         """Columns at the rows of `keep` (None: all), from the pages that `_ranges` has planned for it."""
         sparse, whole = self._split(group, tops)
         columns: dict[int, pa.ChunkedArray] = {}
-        alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
-        for top, column in sparse.items():
-            alike.setdefault(column.rows, []).append(top)
-        waiting = list(alike.values())
+        waiting = [list(sparse)] if sparse and keep is not None else []
         while waiting:
             together = waiting.pop()
             try:
-                table = read_pages(
+                read = read_pages(
                     [sparse[top] for top in together],
                     self.held.slice,
+                    keep,
                     pool=memory_pool(),
                     codes=self._texts_as_codes if self._is_own else (),
                 )
@@ -533,13 +531,8 @@ class _GroupReader:
                     whole = (*whole, *together)
                 continue
             schema = subschema(self.projection.schema, together)
-            kept = sparse[together[0]].kept(keep)
-            if self._is_own:
-                table = _without_codes(table.filter(kept), self.file.arrow)
-            read = pa.Table.from_batches(self._conform(table.to_batches(BATCH_ROWS), schema))
-            if not self._is_own:
-                read = read.filter(kept)
-            columns.update(zip(together, read.columns, strict=True))
+            batches = self._conform(read.to_batches(BATCH_ROWS), schema)
+            columns.update(zip(together, pa.Table.from_batches(batches).columns, strict=True))
         if whole:
             schema = subschema(self.projection.schema, whole)
             few = self._is_own and keep is not None and may_be_sparse(keep)

@@ -44,7 +44,7 @@ from inlay.parquet.footer.footer import (
     subtree_end,
     view_tree,
 )
-from inlay.parquet.footer.pages import claimed_values, page_header
+from inlay.parquet.footer.pages import claimed_values, header_within
 from inlay.parquet.footer.thrift import BINARY, I32, Items, Struct, encode_struct
 from inlay.parquet.read.data_file import check_memory, memory_limit, width_of
 
@@ -240,8 +240,6 @@ def translate_errors(work: Callable[[], Any]) -> Any:
         raise UnreadableFile(f"pyarrow cannot read it: {words_of(error)}") from None
 
 
-# A page header without long bounds; where that does not suffice, all there is is looked at.
-_HEADER_BYTES = 512
 # Of what may be held, what counting may.
 _COUNT_SHARE = 4
 _LENGTH = 4  # before each text in PLAIN
@@ -314,7 +312,7 @@ def _claims_of(footer: Footer, pages: Pages) -> _Claims:
     at = values = claimed = longest = texts = 0
     while at < len(body):
         try:
-            header, at = _header(body, at)
+            header, at = header_within(body, at)
         except UnreadableFile:
             break
         size, unfolded = header[Page.COMPRESSED], header[Page.UNCOMPRESSED]
@@ -350,18 +348,6 @@ def check_dictionary(header: Struct, chunk: ColumnChunk) -> None:
     check_memory(header[Page.UNCOMPRESSED])
     if header[Page.DICTIONARY][DictionaryPage.VALUES] * least > header[Page.UNCOMPRESSED]:
         raise UnreadableFile("a dictionary page claims more values than it has")
-
-
-def _header(pages: memoryview, at: int) -> tuple[Struct, int]:
-    window = bytes(pages[at : at + _HEADER_BYTES])
-    try:
-        header, behind = page_header(window, 0, len(window))
-    except UnreadableFile:
-        if len(window) < _HEADER_BYTES:
-            raise
-        window = bytes(pages[at:])
-        header, behind = page_header(window, 0, len(window))
-    return header, at + behind
 
 
 def _longest(footer: Footer, leaf: Leaf, chunk: ColumnChunk, header: Struct, body: bytes) -> int:

@@ -1,25 +1,28 @@
 """Reading only the pages of a column that hold selected rows.
 
-Promise: the rows that `SparseColumn.read` gives, reduced by `kept`, are the selected rows of the column
-chunk, the same as when reading it whole; `ranges` are the only bytes it needs. A chunk for which this is
+Promise: the rows that `read_pages` gives are the selected rows of a column chunk, the same as when reading
+it whole; `SparseColumn.ranges` are the only bytes it needs. A chunk for which this is
 not certain (no offset index, one of a writer whose are not known, one that contradicts the footer or a page
 that is read, nested or repeated columns) has no sparse form and is read whole. Where pages begin that are
 not read is on the word of the offset index: `false_indexes` finds those that are wrong there, at the cost
 of all pages.
 
 pyarrow reads whole chunks only. So the selected pages, with the chunk's dictionary, are assembled into a
-Parquet file of one column and one row group, with the schema element of the original, and that is read.
-Relies on the format's rule that with an offset index every page begins with a new row.
+Parquet file of one row group, with the schema elements of the original, and that is read: each page up to
+its last selected row, where its encoding allows that (`footer.pages.first_values`), and each column by
+itself, so that what is decoded for few rows is never more than one. Relies on the format's rule that with an offset index every page begins with a new row.
 """
 
 from __future__ import annotations
 
 import base64
+from bisect import bisect_left
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow._parquet import ParquetReader
 
 from inlay.errors import UnreadableFile
@@ -32,7 +35,7 @@ from inlay.parquet.footer.fields import (
     Physical,
 )
 from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer, Leaf, end_of_file, view_tree
-from inlay.parquet.footer.pages import claimed_values, page_header, page_locations
+from inlay.parquet.footer.pages import first_values, page_locations
 from inlay.parquet.footer.thrift import STRUCT, Items, Struct, ThriftError
 from inlay.parquet.footer.writers import has_known_indexes
 from inlay.storage.base import ByteRange
@@ -59,7 +62,7 @@ _OF_WHOLE_CHUNK = (
     Meta.SIZES,
 )
 
-Read = Callable[[ByteRange], pa.Buffer | bytes]
+Read = Callable[[ByteRange], pa.Buffer | memoryview]
 
 
 class Page(NamedTuple):
@@ -75,6 +78,13 @@ class Page(NamedTuple):
         return ByteRange(self.start, self.end)
 
 
+class NeededPage(NamedTuple):
+    """A page with selected rows, the last of which is among its first `rows`."""
+
+    page: Page
+    rows: int
+
+
 @dataclass(frozen=True, slots=True)
 class SparseColumn:
     """A flat column of a row group, of which only `pages` are decoded and `ranges` fetched: the whole chunk
@@ -85,38 +95,31 @@ class SparseColumn:
     chunk: ColumnChunk
     field: pa.Field
     dictionary: ByteRange | None
-    pages: tuple[Page, ...]
+    pages: tuple[NeededPage, ...]
 
     @property
     def ranges(self) -> tuple[ByteRange, ...]:
         if self.size_bytes > MAX_PART * self.chunk.compressed_size:
             return (ByteRange(self.chunk.start, self.chunk.end),)
-        places = tuple(page.place for page in self.pages)
+        places = tuple(page.place for page, _ in self.pages)
         return places if self.dictionary is None else (self.dictionary, *places)
 
     @property
-    def rows(self) -> tuple[tuple[int, int], ...]:
-        """The rows of the pages, each as the first and their number."""
-        return tuple((page.first_row, page.rows) for page in self.pages)
-
-    @property
     def size_bytes(self) -> int:
-        pages = sum(page.end - page.start for page in self.pages)
+        pages = sum(page.end - page.start for page, _ in self.pages)
         return pages + (0 if self.dictionary is None else self.dictionary.length)
 
-    def kept(self, keep: pa.BooleanArray) -> pa.BooleanArray:
-        """The selected rows among those read; `keep` is over all rows of the group. In one piece: rows are
-        filtered into as many."""
-        return pa.concat_arrays(keep.slice(page.first_row, page.rows) for page in self.pages)
-
-    def bodies(self, read: Read) -> list[bytes]:
-        """The dictionary, if there is one, and the pages."""
-        bodies = [bytes(memoryview(read(page.place))) for page in self.pages]
-        for page, body in zip(self.pages, bodies, strict=True):
-            _check_rows(page, body)
+    def bodies(self, read: Read) -> tuple[list[bytes | memoryview], list[int]]:
+        """The dictionary, if there is one, and the pages, in pieces; the rows that each page gives."""
+        pieces: list[bytes | memoryview] = []
+        rows = []
         if self.dictionary is not None:
-            bodies.insert(0, bytes(memoryview(read(self.dictionary))))
-        return bodies
+            pieces.append(memoryview(read(self.dictionary)))
+        for page, needed in self.pages:
+            given, body = first_values(memoryview(read(page.place)), page.rows, needed)
+            rows.append(given)
+            pieces += body
+        return pieces, rows
 
     def meta_at(self, start: int, size: int, rows: int) -> Struct:
         """The metadata of the pages as a chunk that begins at `start` of a file."""
@@ -133,44 +136,66 @@ class SparseColumn:
 def read_pages(
     columns: Sequence[SparseColumn],
     read: Read,
+    keep: pa.BooleanArray,
     *,
     pool: pa.MemoryPool,
     codes: Container[str],
 ) -> pa.Table:
-    """All rows of the pages of columns of one file, whose `rows` are the same; `kept` selects among them.
-    Columns named in `codes` come as references to their dictionaries.
+    """The rows of `keep`, which is over all rows of the group, of columns of one file that were planned for
+    it. Those named in `codes` are decoded as references to their dictionaries.
 
     Raises UnreadableFile or Arrow's errors; reading a chunk whole then shows what is wrong, or that only
     its index is.
     """
     footer = columns[0].footer
-    rows = sum(page.rows for page in columns[0].pages)
-    parts, metas, size = [MAGIC], [], len(MAGIC)
+    parts: list[bytes | memoryview] = [MAGIC]
+    metas, rows_of, size = [], [], len(MAGIC)
     for column in columns:
-        bodies = column.bodies(read)
-        length = sum(map(len, bodies))
-        metas.append(column.meta_at(size, length, rows))
-        parts += bodies
+        pieces, rows = column.bodies(read)
+        length = sum(map(len, pieces))
+        metas.append(column.meta_at(size, length, sum(rows)))
+        rows_of.append(rows)
+        parts += pieces
         size += length
     root = {**footer.schema[0], Element.CHILDREN: len(columns)}
     elements = [root, *(footer.schema[column.leaf.element] for column in columns)]
-    tree = view_tree(footer, elements, metas, rows, sum(m[Meta.UNCOMPRESSED] for m in metas))
-    arrow = pa.schema([column.field for column in columns])
+    longest = max(map(sum, rows_of))
+    tree = view_tree(footer, elements, metas, longest, sum(m[Meta.UNCOMPRESSED] for m in metas))
+    # Rows of views cannot be dropped by Arrow.
+    fields = [_without_views(column.field) for column in columns]
     # By this Arrow gives the columns their types in the whole file.
-    serialized = base64.b64encode(arrow.serialize().to_pybytes())
+    serialized = base64.b64encode(pa.schema(fields).serialize().to_pybytes())
     pair = {KeyValue.KEY: ARROW_SCHEMA, KeyValue.VALUE: serialized}
     tree[File.KEY_VALUES] = Items(STRUCT, [pair])
     reader: Any = ParquetReader(memory_pool=pool)
     reader.open(
         pa.BufferReader(b"".join((*parts, end_of_file(tree)))),
-        read_dictionary=[name for name in arrow.names if name in codes],
+        read_dictionary=[field.name for field in fields if field.name in codes],
         pre_buffer=False,
         page_checksum_verification=True,
     )
-    table: pa.Table = reader.read_all(use_threads=False)
-    if table.num_rows != rows:
-        raise UnreadableFile("pages have other rows than their index says")
-    return table
+    kept: dict[tuple[int, ...], pa.BooleanArray] = {}
+    arrays = []
+    for n, (column, field, rows) in enumerate(zip(columns, fields, rows_of, strict=True)):
+        values: pa.ChunkedArray = reader.read_column(n)
+        if len(values) != sum(rows):
+            raise UnreadableFile("pages have other rows than their index says")
+        beginnings = (page.first_row for page, _ in column.pages)
+        spans = tuple(span for pair in zip(beginnings, rows, strict=True) for span in pair)
+        if spans not in kept:
+            # In one piece: rows are filtered into as many.
+            each = zip(spans[::2], spans[1::2], strict=True)
+            kept[spans] = pa.concat_arrays(keep.slice(*span) for span in each)
+        values = values.filter(kept[spans])
+        arrays.append(values.cast(field.type) if field.name in codes else values)
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _without_views(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if pa.types.is_string_view(kind):
+        return field.with_type(pa.string())
+    return field.with_type(pa.binary()) if pa.types.is_binary_view(kind) else field
 
 
 def false_indexes(footer: Footer, read: Read) -> Iterator[str]:
@@ -185,18 +210,10 @@ def false_indexes(footer: Footer, read: Read) -> Iterator[str]:
             body = memoryview(read(ByteRange(chunk.start, chunk.end))) if pages else memoryview(b"")
             try:
                 for page in pages:
-                    _check_rows(
-                        page, bytes(body[page.start - chunk.start : page.end - chunk.start])
-                    )
+                    there = body[page.start - chunk.start : page.end - chunk.start]
+                    first_values(there, page.rows, page.rows)
             except UnreadableFile:
                 yield ".".join(leaf.path)
-
-
-def _check_rows(page: Page, body: bytes) -> None:
-    """A flat column has a value, or NULL, for each row."""
-    header, _ = page_header(body, 0, len(body))
-    if claimed_values(header)[0] != page.rows:
-        raise UnreadableFile("a page has other rows than its index says")
 
 
 def index_range(footer: Footer, group: int, leaf: int) -> ByteRange | None:
@@ -225,29 +242,34 @@ def may_be_sparse(keep: pa.BooleanArray) -> bool:
     return keep.true_count <= MAX_PART * len(keep)  # type: ignore[no-any-return]
 
 
-def may_pay(needed: Sequence[Page], pages: Sequence[Page]) -> bool:
-    """Whether a chunk is read by pages where `wanted` of its `pages` have rows, if all are as long."""
+def may_pay(needed: Sequence[NeededPage], pages: Sequence[Page]) -> bool:
+    """Whether a chunk is read by pages where `needed` of its `pages` have rows, if all are as long."""
     return len(needed) <= MAX_DECODED_PART * len(pages)
 
 
 class PagesWithRows:
-    """Which pages have a row of `keep`. Columns whose pages begin at the same rows, as those of one row
-    group do mostly, share the answer."""
+    """Which pages have a row of `keep`, and up to where. Columns whose pages begin at the same rows, as
+    those of one row group do mostly, share the answer."""
 
     def __init__(self, keep: pa.BooleanArray) -> None:
-        self._keep = keep
-        self._known: dict[tuple[int, ...], list[int]] = {}
+        rows = pc.indices_nonzero(keep)
+        # Ascending, and looked up as they are in memory, which may be longer.
+        self._rows = memoryview(rows.buffers()[1])[: 8 * len(rows)].cast("Q")
+        self._known: dict[tuple[int, ...], list[tuple[int, int]]] = {}
 
-    def among(self, pages: Sequence[Page]) -> tuple[Page, ...]:
+    def among(self, pages: Sequence[Page]) -> tuple[NeededPage, ...]:
         """`pages` are all of a column chunk."""
         beginnings = tuple(page.first_row for page in pages)
-        among = self._known.get(beginnings)
-        if among is None:
-            keep = self._keep
-            among = self._known[beginnings] = [
-                n for n, p in enumerate(pages) if keep.slice(p.first_row, p.rows).true_count
-            ]
-        return tuple(pages[n] for n in among)
+        needed = self._known.get(beginnings)
+        if needed is None:
+            needed = self._known[beginnings] = []
+            before = 0
+            for n, page in enumerate(pages):
+                behind = bisect_left(self._rows, page.first_row + page.rows, before)
+                if behind > before:
+                    needed.append((n, self._rows[behind - 1] + 1 - page.first_row))
+                before = behind
+        return tuple(NeededPage(pages[n], rows) for n, rows in needed)
 
 
 def sparse_column(
@@ -256,9 +278,9 @@ def sparse_column(
     leaf: int,
     field: pa.Field,
     pages: Sequence[Page],
-    needed: tuple[Page, ...],
+    needed: tuple[NeededPage, ...],
 ) -> SparseColumn | None:
-    """The column with only the `wanted` of its `pages` (which `pages_of` gives); None if that is unreliable
+    """The column with only the `needed` of its `pages` (which `pages_of` gives); None if that is unreliable
     or would save too little."""
     if not pages or footer.leaves[leaf].type is Physical.INT96:  # read as the whole file is
         return None
