@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.arrow.types import schema_from_arrow
-from inlay.parquet.read.ranges import GROW, SMALL_OBJECT_BYTES, Steps, Unit, run, run_ahead
+from inlay.parquet.read.ranges import SMALL_OBJECT_BYTES, Grow, Steps, Unit, run, run_ahead
 
 
 class ByHand(Executor):
@@ -195,7 +196,7 @@ def test_units_are_begun_ahead_and_grow_in_their_turn() -> None:
     def steps(n: int) -> Steps[int]:
         begun.append(n)
         yield [lambda: n]
-        yield GROW
+        yield Grow(10)
         grown.append(n)
         yield [lambda: n]
         return n
@@ -211,9 +212,29 @@ def test_units_are_begun_ahead_and_grow_in_their_turn() -> None:
     assert begun == grown == list(range(20))
 
 
+def test_what_turns_out_to_be_little_grows_beside_others() -> None:
+    """Of ten that may come to hold 30 each, the first and each third does; the others hold 2."""
+    grown: list[int] = []
+
+    def steps(n: int) -> Steps[int]:
+        yield [lambda: n]
+        yield Grow(1, 29 if n % 3 == 0 else 1)
+        yield Grow(29 if n % 3 == 0 else 1)
+        grown.append(n)
+        yield [lambda: n]
+        return n
+
+    units = (Unit(1, steps(n), 30) for n in range(10))
+    results = run_ahead(units, InlineExecutor(), budget_bytes=55, parallel=16)
+    for n in range(10):
+        assert next(results) == n
+        if n == 0:
+            assert grown == [0, 1, 2, 4, 5, 7, 8]
+
+
 def test_what_grows_above_the_budget_goes_on_alone() -> None:
     def steps(n: int) -> Steps[int]:
-        yield GROW
+        yield Grow(1000)
         held.append(n)
         yield [lambda: n]
         return n
@@ -224,3 +245,51 @@ def test_what_grows_above_the_budget_goes_on_alone() -> None:
     )
     for n in range(4):
         assert next(results) == n and held == list(range(n + 1))
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    budget=st.integers(0, 60),
+    parallel=st.integers(1, 6),
+    sizes=st.lists(
+        st.tuples(st.integers(0, 20), st.integers(0, 30), st.lists(st.integers(0, 15), max_size=3)),
+        max_size=12,
+    ),
+    picks=st.lists(st.integers(0, 100), min_size=1, max_size=30),
+)
+def test_whatever_units_hold_it_is_within_the_budget(
+    budget: int, parallel: int, sizes: list[tuple[int, int, list[int]]], picks: list[int]
+) -> None:
+    """Or it is one unit; and whatever ends first, all come to their end, in order."""
+    turn = iter(range(10**9))
+    executor = ByHand(lambda n: picks[next(turn) % len(picks)] % n)
+    held: dict[int, int] = {}
+
+    def check() -> None:
+        assert sum(held.values()) <= budget or sum(of > 0 for of in held.values()) == 1
+
+    def steps(n: int) -> Steps[int]:
+        cost, growth, more = sizes[n]
+        held[n] = cost
+        check()
+        yield [lambda: n]
+        for one in more:
+            one = min(one, growth)
+            growth = (growth - one) * (n % 3 + 1) // 3  # it may turn out to be less
+            yield Grow(one, growth)
+            held[n] += one
+            check()
+            yield [lambda: n]
+        return n
+
+    def wait(futures: Any, return_when: str) -> None:
+        assert futures, "the first in line waits for nothing"
+        executor.run_one()
+
+    units = (Unit(cost, steps(n), growth) for n, (cost, growth, _) in enumerate(sizes))
+    with mock.patch("inlay.parquet.read.ranges.wait", wait):
+        for expected, n in enumerate(
+            run_ahead(units, executor, budget_bytes=budget, parallel=parallel)
+        ):
+            assert n == expected
+            del held[n]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,9 +22,15 @@ from inlay.format.predicate import Comparison, In, Literal
 from inlay.format.schema import Primitive
 from inlay.ops.write.ingest import Ingested, Rejected
 from inlay.parquet.arrow.types import schema_from_arrow
-from inlay.parquet.footer.fields import OffsetIndex, PageLocation
+from inlay.parquet.footer.fields import OffsetIndex, Page, PageLocation
 from inlay.parquet.footer.footer import decode_footer
-from inlay.parquet.footer.pages import number_of_pages, page_locations
+from inlay.parquet.footer.pages import (
+    claimed_values,
+    first_values,
+    number_of_pages,
+    page_header,
+    page_locations,
+)
 from inlay.parquet.footer.thrift import (
     STRUCT,
     Items,
@@ -326,3 +333,120 @@ def test_columns_with_rows_in_most_pages_are_judged_by_one_of_them(lake: Any) ->
     assert pa.Table.from_batches(found).equals(table.take(list(few)).cast(projection.result))
     assert looked_at.call_count == 2  # of `n` and of `long`
     assert lake.store.bytes_read < files[0].size
+
+
+TYPES: dict[str, tuple[pa.DataType, list[str]]] = {
+    "bool": (pa.bool_(), ["PLAIN", "RLE"]),
+    "int": (pa.int32(), ["PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"]),
+    "long": (pa.int64(), ["PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"]),
+    "float": (pa.float64(), ["PLAIN", "BYTE_STREAM_SPLIT"]),
+    "decimal": (pa.decimal128(20, 2), ["PLAIN", "BYTE_STREAM_SPLIT"]),
+    "text": (pa.string(), ["PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"]),
+    "bytes": (pa.binary(), ["PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"]),
+}
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("nulls", [0, 3, 1_500])
+@pytest.mark.parametrize("checksums", [True, False])
+def test_pages_that_end_with_the_last_selected_row_give_the_same_values(
+    lake: Any, version: str, nulls: int, checksums: bool
+) -> None:
+    """Of every type and encoding: NULLs each so many rows, a page of these alone, NaN, and dictionaries, some
+    of which are given up in the midst of the chunk."""
+    rows, dice = 12_000, random.Random(nulls)
+    numbers = [dice.choice([dice.randrange(50), dice.randrange(2**31)]) for _ in range(rows)]
+
+    def value(n: int, kind: pa.DataType) -> Any:
+        if nulls and (n % nulls == 0 or n // 1000 == 5):
+            return None
+        number = numbers[n]
+        if pa.types.is_boolean(kind):
+            return number % 3 == 0
+        if pa.types.is_floating(kind):
+            return float("nan") if number % 7 == 0 else number / 4
+        if pa.types.is_decimal(kind):
+            return Decimal(number) / 100
+        if pa.types.is_string(kind):
+            return "é" * (number % 9) + str(number)
+        return str(number).encode() if pa.types.is_binary(kind) else number
+
+    columns: dict[str, pa.Array] = {"id": pa.array([n * 7919 % rows for n in range(rows)])}
+    encodings = {}
+    for name, (kind, known) in TYPES.items():
+        values = pa.array([value(n, kind) for n in range(rows)], kind)
+        for encoding in [*known, "RLE_DICTIONARY"]:
+            column = f"{name} {encoding}"
+            columns[column] = values
+            if encoding != "RLE_DICTIONARY":
+                encodings[column] = encoding
+    table = pa.table(columns)
+    sink = io.BytesIO()
+    pq.write_table(
+        table,
+        sink,
+        write_page_index=True,
+        max_rows_per_page=1000,
+        data_page_version=version,
+        use_dictionary=[name for name in columns if name.endswith("RLE_DICTIONARY")],
+        dictionary_pagesize_limit=20_000,
+        column_encoding=encodings,
+        write_page_checksum=checksums,
+    )
+    schema = schema_from_arrow(table.schema)
+    file = lake.adopt(sink.getvalue(), schema)
+    few = [0, 999, 1000, 5_500, 7_001, 7_002, 10_998]
+    keys = tuple(table["id"][n].as_py() for n in few)
+    cut = mock.Mock(wraps=first_values)
+    with (
+        mock.patch("inlay.parquet.read.single_pages.first_values", cut),
+        mock.patch("inlay.parquet.read.single_pages.MIN_CHUNK_BYTES", 0),
+        mock.patch("inlay.parquet.read.single_pages.MAX_DECODED_PART", 2),
+    ):
+        asked = lake.read([file], schema, columns=table.column_names, predicate=In(1, LONG, keys))
+    expected = table.take(few)
+    for name in table.column_names:  # NaN is itself here
+        assert repr(asked[name].to_pylist()) == repr(expected[name].to_pylist()), name
+    assert cut.call_count == 5 * (len(columns) - 1)  # of each the pages with rows
+
+
+def test_a_page_is_cut_where_its_first_values_stand_by_themselves() -> None:
+    for encoding, version, kind, is_cut in (
+        ("PLAIN", "1.0", pa.int64(), True),
+        ("PLAIN", "1.0", pa.string(), True),
+        (None, "1.0", pa.int64(), True),  # a dictionary
+        ("DELTA_BINARY_PACKED", "1.0", pa.int64(), False),
+        ("BYTE_STREAM_SPLIT", "1.0", pa.int64(), False),
+        ("DELTA_BYTE_ARRAY", "1.0", pa.string(), False),
+        ("PLAIN", "2.0", pa.int64(), False),
+        (None, "2.0", pa.int64(), False),
+    ):
+        sink = io.BytesIO()
+        options: dict[str, Any] = {"use_dictionary": True}
+        if encoding is not None:
+            options = {"use_dictionary": False, "column_encoding": encoding}
+        values = pa.array([n % 9 for n in range(ROWS)]).cast(kind)
+        pq.write_table(
+            pa.table({"v": values}),
+            sink,
+            write_page_index=True,
+            max_rows_per_page=1000,
+            data_page_version=version,
+            write_page_checksum=True,
+            **options,
+        )
+        body = sink.getvalue()
+        footer = decode_footer(body, file_size=len(body))
+        chunk = footer.row_groups[0].column(0)
+        [first, *_] = pages_of(body[slice(*chunk.offset_index)], chunk, ROWS)
+        page = memoryview(body)[first.start : first.end]
+        rows, pieces = first_values(page, 1000, 300)
+        assert (rows == 300) is is_cut, (encoding, version, kind)
+        header, begins = page_header(b"".join(pieces), 0, len(page))
+        assert claimed_values(header)[0] == rows
+        # The body is the same, and so is its checksum.
+        whole, at = page_header(bytes(page), 0, len(page))
+        assert b"".join(pieces)[begins:] == page[at:] and header[Page.CRC] == whole[Page.CRC]
+        assert first_values(page, 1000, 1000) == (1000, [page])
+        with pytest.raises(UnreadableFile, match="other rows"):
+            first_values(page, 999, 300)

@@ -415,8 +415,8 @@ def claimed_values(header: Struct) -> tuple[int, int | None]:
 
 _NUMBER = rb"[\x80-\xff]{0,4}[\x00-\x7f]"
 # How headers begin of data pages whose first values are there by themselves, with the number of values: of
-# version 1, PLAIN or by a dictionary, levels in RLE. In other encodings, and in BIT_PACKED levels, where one
-# part ends depends on how many values there are.
+# version 1, PLAIN or by a dictionary, levels in RLE. In other encodings, and in BIT_PACKED levels, it
+# depends on the number of values where one part ends.
 _OF_VALUES_IN_ORDER = re.compile(
     rb"\x15\x00\x15%(n)b\x15%(n)b(?:\x15%(n)b\x1c|\x2c)\x15(%(n)b)\x15[\x00\x04\x10]\x15\x06"
     % {b"n": _NUMBER}
@@ -424,10 +424,10 @@ _OF_VALUES_IN_ORDER = re.compile(
 
 
 def first_values(page: memoryview, values: int, first: int) -> tuple[int, list[bytes | memoryview]]:
-    """A data page of a flat column, its header included, as one of its `first` values (NULLs are some, too)
-    of `values`: how many it has, which are all where its encoding does not tell them apart, and its bytes in
-    pieces. Only the header is another: what decodes it takes no more than that many values out of the same
-    body, whose checksum stays. Raises `UnreadableFile` where it claims other than `values`."""
+    """A data page of a flat column with `values` values, NULLs among them, as one of the `first` of them
+    (of all where its encoding does not allow that): how many it has then, and its bytes, header and all, in
+    pieces. Only the header is another: decoders take no more values than that out of the same body, whose
+    checksum stays. Raises `UnreadableFile` where the page claims other than `values`."""
     plain = _OF_VALUES_IN_ORDER.match(page)
     if plain is None:
         has_all = claimed_values(header_within(page, 0)[0])[0] == values

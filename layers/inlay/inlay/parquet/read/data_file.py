@@ -546,12 +546,13 @@ def _may_repeat_texts(chunk: pq.ColumnChunkMetaData) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Groups that are read together, and the memory they will take: `stored_bytes` once fetched, with what
-    they are judged by, and `decoded_bytes` besides."""
+    """Groups that are read together, and the memory they will take: `first_bytes` until they are judged,
+    `total_bytes` at most, `stored_bytes` of that as they are in the file."""
 
     groups: tuple[Group, ...]
     stored_bytes: int
-    decoded_bytes: int
+    first_bytes: int
+    total_bytes: int
 
 
 def in_units(
@@ -561,32 +562,38 @@ def in_units(
     the groups are compressed (or one group)."""
     most = budget_bytes // UNITS_IN_BUDGET
     run: list[Group] = []
-    stored = cost = judged = 0
+    stored = first = total = 0
     for group in plan_groups(file, projection):
         tops = (*projection.columns, *group.judged_by)
         chunks = file.chunks(group.ordinal, tops)
-        stored_here = sum(c.total_compressed_size for c in chunks)
-        decoded_here = _decoded(chunks)
+        stored_here = stored_bytes(chunks)
+        decoded_here = decoded_bytes(chunks)
         if any(_may_repeat_texts(c) for c in chunks) and file.footer is not None:
             columns = file.footer.row_groups[group.ordinal].columns
             decoded = sum(chunk_bytes(columns[leaf]) for leaf in file.leaves(tops))
             decoded_here = max(decoded_here, decoded)
         check_memory(decoded_here, key=file.task.file.key)
-        cost_here = stored_here + decoded_here
-        if run and (stored + stored_here > unit_bytes or cost + cost_here > most):
-            yield Piece(tuple(run), stored + judged, cost - stored - judged)
-            run, stored, cost, judged = [], 0, 0, 0
+        total_here = stored_here + decoded_here
+        if run and (stored + stored_here > unit_bytes or total + total_here > most):
+            yield Piece(tuple(run), stored, first, total)
+            run, stored, first, total = [], 0, 0, 0
         run.append(group)
         stored += stored_here
-        cost += cost_here
+        total += total_here
         if group.fields:
             looked_at = file.chunks(group.ordinal, group.judged_by)
-            judged += min(_decoded(looked_at), decoded_here)
+            first += stored_bytes(looked_at) + min(decoded_bytes(looked_at), decoded_here)
+        else:
+            first += stored_here
     if run:
-        yield Piece(tuple(run), stored + judged, cost - stored - judged)
+        yield Piece(tuple(run), stored, first, total)
 
 
-def _decoded(chunks: Iterable[pq.ColumnChunkMetaData]) -> int:
+def stored_bytes(chunks: Iterable[pq.ColumnChunkMetaData]) -> int:
+    return sum(c.total_compressed_size for c in chunks)
+
+
+def decoded_bytes(chunks: Iterable[pq.ColumnChunkMetaData]) -> int:
     """Bytes of column chunks once decoded, by their footer."""
     return sum(
         max(c.total_uncompressed_size, c.num_values * _DECODED_BYTES.get(c.physical_type, 8))

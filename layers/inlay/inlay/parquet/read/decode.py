@@ -24,9 +24,16 @@ from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.types import schema_to_arrow, to_array, to_scalar
 from inlay.parquet.footer.footer import Footer
 from inlay.parquet.footer.pages import number_of_pages
-from inlay.parquet.read.data_file import Group, OpenFile, Piece, chunk_range, reading
+from inlay.parquet.read.data_file import (
+    Group,
+    OpenFile,
+    Piece,
+    chunk_range,
+    decoded_bytes,
+    reading,
+)
 from inlay.parquet.read.deleted_rows import marks_at
-from inlay.parquet.read.ranges import GROW, SMALL_OBJECT_BYTES, RangeFile, Steps, Unit
+from inlay.parquet.read.ranges import SMALL_OBJECT_BYTES, Grow, RangeFile, Steps, Unit
 from inlay.parquet.read.selection import (
     Block,
     ColumnPages,
@@ -104,20 +111,23 @@ def reading_of(
     has come with the footer, what they take is what their pages do."""
     reader = _GroupReader(file, projection, connections)
     groups: Sequence[Group] = piece.groups
-    stored, decoded = piece.stored_bytes, piece.decoded_bytes
+    first, total = piece.first_bytes, piece.total_bytes
     if projection.limit is not None or any(group.is_picked for group in groups):
         groups = reader.narrow(groups)
         pages = reader.bytes_of_pages(groups)
-        if pages is not None and pages < stored:
-            stored, decoded = pages, decoded * pages // stored
-    return Unit(stored, _read_groups(reader, groups), decoded)
+        if pages is not None and pages < piece.stored_bytes:
+            first, total = pages, total * pages // piece.stored_bytes
+    growth = total - first
+    return Unit(first, _read_groups(reader, groups, growth), growth)
 
 
-def _read_groups(reader: _GroupReader, groups: Sequence[Group]) -> Steps[tuple[FileTask, Rows]]:
+def _read_groups(
+    reader: _GroupReader, groups: Sequence[Group], growth: int
+) -> Steps[tuple[FileTask, Rows]]:
     file = reader.file
     if file.body is not None and len(file.body) <= SMALL_OBJECT_BYTES:
         # All is there, and it takes less to decode than to hand to another thread and back.
-        yield GROW
+        yield Grow(growth)
         return file.task, partial(reader.read_whole, groups)
     if reader.projection.limit is not None or any(group.is_picked for group in groups):
         blocks = reader.bloom_ranges(groups)
@@ -127,13 +137,16 @@ def _read_groups(reader: _GroupReader, groups: Sequence[Group]) -> Steps[tuple[F
     jobs = reader.held.jobs(reader.first_ranges(groups))
     if jobs:
         reader.held.add((yield jobs))
-    # Where groups are judged first, the rest is decoded by itself, unless it is there: then it is little.
+    # Where groups are judged first, the rest is read by itself, unless it is there: then it is little.
     if file.body is not None or not any(group.fields for group in groups):
-        yield GROW
+        yield Grow(growth)
     [(survivors, rest, batches)] = yield [partial(reader.read, groups)]
     if rest:
+        fetched = min(sum(place.length for place in rest), growth)
+        decoded = reader.assembling_bytes(survivors, growth - fetched)
+        yield Grow(fetched, decoded)
         reader.held.add((yield reader.held.jobs(rest)))
-        yield GROW
+        yield Grow(decoded)
         [batches] = yield [partial(reader.assemble, survivors)]
     return file.task, lambda: batches
 
@@ -486,6 +499,21 @@ class _GroupReader:
         return list(pa.Table.from_arrays(arrays, schema=arrow).to_batches(BATCH_ROWS))
 
     # -- what comes out -----------------------------------------------------------------------
+
+    def assembling_bytes(self, survivors: Sequence[Survivors], most: int) -> int:
+        """What the columns of the rows that are left take once decoded: of few rows, those that are read by
+        pages are decoded one after the other, and little of each is kept."""
+        if not all(one.keep is not None and may_be_sparse(one.keep) for one in survivors):
+            return most
+        size = 0
+        for one in survivors:
+            sparse, whole = self._split(one.group, self._rest(one.group))
+            by_column = (
+                decoded_bytes(self.file.chunks(one.group.ordinal, [top])) for top in sparse
+            )
+            size += decoded_bytes(self.file.chunks(one.group.ordinal, whole))
+            size += max(by_column, default=0)
+        return min(size, most)
 
     def assemble(self, survivors: Sequence[Survivors]) -> list[pa.RecordBatch]:
         """The rows that are left, with all columns of the result."""

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -499,19 +499,22 @@ def _fetch_at(source: Source, byte_range: ByteRange) -> tuple[int, bytes]:
 Job = Callable[[], Any]
 
 
-class _Grow(tuple[Job, ...]):
-    __slots__ = ()
+@dataclass(frozen=True, slots=True)
+class Grow:
+    """What a unit yields instead of jobs: it is resumed once there is room for `more_bytes`, which it holds
+    from then on, with at most `to_come_bytes` besides later."""
+
+    more_bytes: int
+    to_come_bytes: int = 0
 
 
-# What a unit yields instead of jobs: it is resumed once the budget has room for its growth.
-GROW: Sequence[Job] = _Grow()
-Steps = Generator[Sequence[Job], Sequence[Any], T]
+Steps = Generator[Sequence[Job] | Grow, Sequence[Any], T]
 
 
 @dataclass(frozen=True, slots=True)
 class Unit(Generic[T]):
     """A piece of work and the bytes it will hold while it is in flight (estimates): from its beginning, and
-    besides from when it grows."""
+    what it may come to hold besides, by `Grow`."""
 
     cost_bytes: int
     steps: Steps[T]
@@ -520,11 +523,12 @@ class Unit(Generic[T]):
 
 @dataclass(slots=True)
 class _Running(Generic[T]):
-    unit: Unit[T]
+    steps: Steps[T]
+    held_bytes: int
+    to_come_bytes: int
     futures: list[Future[Any]] = field(default_factory=list)
     started: bool = False
-    asks: bool = False
-    grown: bool = False
+    asks: Grow | None = None
     done: bool = False
     value: T | None = None
     error: BaseException | None = None
@@ -532,6 +536,9 @@ class _Running(Generic[T]):
     @property
     def waiting(self) -> list[Future[Any]]:
         return [f for f in self.futures if not f.done()]
+
+    def end(self) -> None:
+        self.done, self.to_come_bytes = True, 0
 
 
 def run_ahead(
@@ -555,11 +562,11 @@ def run_ahead(
     executor, and no job waits for another: so an executor of one thread, or one that runs everything in the
     caller's thread, gives the same results and can never deadlock.
 
-    What is fetched is small beside what it is decoded to, and fetching is what latency makes slow. So a
-    unit says apart what it holds once it has begun (`cost_bytes`) and what is added when it decodes
-    (`growth_bytes`, from when it yields `GROW`): units are begun far ahead, as long as the largest of them
-    could grow beside them, and grow one after the other, in their order. So no other has grown when the
-    first in line must.
+    What is fetched is small beside what it is decoded to, fetching is what latency makes slow, and how much
+    must be decoded is known only when a part is. So a unit says apart what it holds once it has begun
+    (`cost_bytes`), what it may come to hold at most (`growth_bytes`), and by `Grow` what it does, when it
+    does. Whoever begins or grows leaves room for each unit before it in line, as it will be when that is
+    the first: so the first in line never waits.
     """
     began = current_process()
     flight = _Flight[T](budget_bytes, window=min(parallel, first or parallel))
@@ -587,7 +594,7 @@ def run_ahead(
             yield head.value  # type: ignore[misc]  # done without an error: it has one
             check_same_process(began, "this stream of rows")
             # Only now: until the consumer comes back, the result is still held.
-            flight.end_first()
+            flight.running.popleft()
             flight.window = min(parallel, flight.window * 2)
     finally:
         # In a process forked meanwhile the jobs never end: their threads belong to the parent.
@@ -602,60 +609,46 @@ class _Flight(Generic[T]):
     budget_bytes: int
     window: int
     running: deque[_Running[T]] = field(default_factory=deque)
-    # Of these units: what they began with, what is to be added to it, and what has been.
-    cost_bytes: int = 0
-    growth_bytes: int = 0
-    grown_bytes: int = 0
 
     @property
     def has_place(self) -> bool:
         return len(self.running) < self.window
 
     def may_begin(self, unit: Unit[T]) -> bool:
-        """Whether the unit fits, beside the growth of whichever grows most; the first always does."""
-        begun = self.cost_bytes + unit.cost_bytes
-        if not self.running or begun + self.growth_bytes + unit.growth_bytes <= self.budget_bytes:
-            return True
-        growths = (running.unit.growth_bytes for running in self.running)
-        to_come = max(unit.growth_bytes, *growths)
-        return begun + to_come <= self.budget_bytes and self._has_room(unit.cost_bytes)
+        return self._has_room(len(self.running), unit.cost_bytes, unit.growth_bytes)
 
     def begin(self, unit: Unit[T]) -> _Running[T]:
-        running = _Running(unit)
+        running = _Running(unit.steps, unit.cost_bytes, unit.growth_bytes)
         self.running.append(running)
-        self.cost_bytes += unit.cost_bytes
-        self.growth_bytes += unit.growth_bytes
         return running
 
-    def end_first(self) -> None:
-        running = self.running.popleft()
-        self.cost_bytes -= running.unit.cost_bytes
-        self.growth_bytes -= running.unit.growth_bytes
-        if running.grown:
-            self.grown_bytes -= running.unit.growth_bytes
-
     def ready(self) -> Iterator[_Running[T]]:
-        """The units that can be resumed, each for as long as it can. They grow in their order."""
-        in_turn = True
-        for running in self.running:
+        """The units that can be resumed, each for as long as it can."""
+        for place, running in enumerate(self.running):
             while not running.done and not running.waiting:
-                if running.asks and not (in_turn and self._may_grow(running)):
-                    break
-                if running.asks:
-                    running.asks, running.grown = False, True
-                    self.grown_bytes += running.unit.growth_bytes
+                if running.asks is not None:
+                    more, to_come = running.asks.more_bytes, running.asks.to_come_bytes
+                    if not self._has_room(place, more, to_come):
+                        break
+                    running.asks = None
+                    running.held_bytes += more
+                    running.to_come_bytes = to_come
                 yield running
-            in_turn = in_turn and (running.grown or running.done)
 
     def wait(self) -> None:
         waiting = [future for running in self.running for future in running.waiting]
         wait(waiting, return_when=FIRST_COMPLETED)
 
-    def _may_grow(self, running: _Running[T]) -> bool:
-        return running is self.running[0] or self._has_room(running.unit.growth_bytes)
-
-    def _has_room(self, more: int) -> bool:
-        return self.cost_bytes + self.grown_bytes + more <= self.budget_bytes
+    def _has_room(self, place: int, more: int, to_come: int) -> bool:
+        """Whether the unit at that place in line may hold `more` bytes now and `to_come` later: the first
+        always. Each before it must be able to grow as far as it may once it is the first, when those
+        before that are gone, and so must the unit itself."""
+        held = more + sum(running.held_bytes for running in self.running)
+        for running in islice(self.running, place):
+            if held + running.to_come_bytes > self.budget_bytes:
+                return False
+            held -= running.held_bytes
+        return place == 0 or held + to_come <= self.budget_bytes
 
 
 def run(steps: Steps[T], executor: Executor) -> T:
@@ -665,23 +658,26 @@ def run(steps: Steps[T], executor: Executor) -> T:
 
 def _advance(running: _Running[T], executor: Executor) -> None:
     """Resume a unit with the results of its jobs; submit the next ones."""
-    steps = running.unit.steps
+    steps = running.steps
     try:
         error = next((e for f in running.futures if (e := f.exception())), None)
         if not running.started:
             running.started = True
-            jobs = next(steps)
+            step = next(steps)
         elif error is not None:
-            jobs = steps.throw(error)
+            step = steps.throw(error)
         else:
-            jobs = steps.send([f.result() for f in running.futures])
-        running.asks = jobs is GROW
-        running.futures = [executor.submit(job) for job in jobs]
+            step = steps.send([f.result() for f in running.futures])
+        if isinstance(step, Grow):
+            running.asks, step = step, ()
+        running.futures = [executor.submit(job) for job in step]
     except StopIteration as stop:
-        running.done, running.value = True, stop.value
+        running.end()
+        running.value = stop.value
     except Exception as raised:
         # Raised in place of the result: what was requested before it is still valid.
-        running.done, running.error = True, raised
+        running.end()
+        running.error = raised
 
 
 def _stop(flight: Iterable[_Running[Any]]) -> None:
@@ -692,4 +688,4 @@ def _stop(flight: Iterable[_Running[Any]]) -> None:
         for future in running.futures:
             if not future.cancelled():
                 future.exception()
-        running.unit.steps.close()
+        running.steps.close()

@@ -7,10 +7,11 @@ that is read, nested or repeated columns) has no sparse form and is read whole. 
 not read is on the word of the offset index: `false_indexes` finds those that are wrong there, at the cost
 of all pages.
 
-pyarrow reads whole chunks only. So the selected pages, with the chunk's dictionary, are assembled into a
+pyarrow reads whole chunks only. So the selected pages, with the chunks' dictionaries, are assembled into a
 Parquet file of one row group, with the schema elements of the original, and that is read: each page up to
-its last selected row, where its encoding allows that (`footer.pages.first_values`), and each column by
-itself, so that what is decoded for few rows is never more than one. Relies on the format's rule that with an offset index every page begins with a new row.
+its last selected row where its encoding allows that (`footer.pages.first_values`), and each column by
+itself, so that of few rows no more than one column is decoded at a time. Relies on the format's rule that
+with an offset index every page begins with a new row.
 """
 
 from __future__ import annotations
