@@ -352,8 +352,8 @@ TYPES: dict[str, tuple[pa.DataType, list[str]]] = {
 def test_pages_that_end_with_the_last_selected_row_give_the_same_values(
     lake: Any, version: str, nulls: int, checksums: bool
 ) -> None:
-    """Of every type and encoding: NULLs each so many rows, a page of these alone, NaN, and dictionaries, some
-    of which are given up in the midst of the chunk."""
+    """Of every type and encoding: with NULLs, a page of these alone, and NaN; some dictionaries are given
+    up in the midst of the chunk."""
     rows, dice = 12_000, random.Random(nulls)
     numbers = [dice.choice([dice.randrange(50), dice.randrange(2**31)]) for _ in range(rows)]
 
