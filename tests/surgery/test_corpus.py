@@ -15,8 +15,8 @@ import surgeon
 from tests.tiers import in_short
 
 from inlay.errors import InputError, UnreadableFile, UnsupportedFile
-from inlay.parquet.footer.footer import decode_footer
-from inlay.parquet.footer.pages import Part, read_layout
+from inlay.parquet.footer.footer import ColumnChunk, decode_footer
+from inlay.parquet.footer.pages import BLOOM_HEADER_BYTES, Part, bloom_length
 
 SOURCES = corpus.sources()
 FOREIGN = corpus.foreign()
@@ -87,7 +87,7 @@ def _must_stay_verbatim(old: bytes, new: bytes, edit: surgeon.Edit) -> None:
     for field in set(before) | set(after):
         if field not in (3, 4):
             assert before.get(field) == after.get(field), f"field {field} of the footer"
-    layouts = [read_layout(decode_footer(data, file_size=len(data))) for data in (old, new)]
+    footers = [decode_footer(data, file_size=len(data)) for data in (old, new)]
     left = [
         at
         for at, group in enumerate(before[4])
@@ -100,21 +100,29 @@ def _must_stay_verbatim(old: bytes, new: bytes, edit: surgeon.Edit) -> None:
         if was in edit and not all(edit[was] or ()):
             _must_look_alike(old, new, old_group, new_group)
             continue
-        for part in Part:
-            pieces = [
-                [
-                    data[r.start : r.end]
-                    for r in sorted(
-                        (g for g in layout.regions if g.group == at and g.part is part),
-                        key=lambda r: r.leaf,
-                    )
-                ]
-                for data, layout, at in zip((old, new), layouts, (was, now), strict=True)
-            ]
-            if part is Part.OFFSET_INDEX:
-                assert len(pieces[0]) == len(pieces[1])
-            else:
-                assert pieces[0] == pieces[1], f"{part} of an untouched group"
+        was_chunks, now_chunks = (
+            footer.row_groups[at].columns for footer, at in zip(footers, (was, now), strict=True)
+        )
+        for was_chunk, now_chunk in zip(was_chunks, now_chunks, strict=True):
+            before_parts, after_parts = _parts(old, was_chunk), _parts(new, now_chunk)
+            assert before_parts.keys() == after_parts.keys()
+            for part, body in before_parts.items():
+                if part is not Part.OFFSET_INDEX:
+                    assert body == after_parts[part], f"{part} of an untouched group"
+
+
+def _parts(data: bytes, chunk: ColumnChunk) -> dict[Part, bytes]:
+    """What the file holds of a column chunk."""
+    bloom = chunk.bloom_offset
+    if bloom is not None:
+        bloom = bloom, bloom + sum(bloom_length(data[bloom : bloom + BLOOM_HEADER_BYTES]))
+    places = {
+        Part.DATA: (chunk.start, chunk.end) if chunk.compressed_size else None,
+        Part.BLOOM: bloom,
+        Part.COLUMN_INDEX: chunk.column_index,
+        Part.OFFSET_INDEX: chunk.offset_index,
+    }
+    return {part: data[slice(*place)] for part, place in places.items() if place is not None}
 
 
 def _must_look_alike(old_data: bytes, new_data: bytes, old: dict, new: dict) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import itemgetter
@@ -60,12 +60,12 @@ class Part(Enum):
 
 
 class Region(NamedTuple):
-    """Bytes `start` … `end - 1`, belonging to column `leaf` of row group `group`."""
+    """Bytes `start` … `end - 1`, belonging to one or more columns of row group `group`, one after the
+    other."""
 
     start: int
     end: int
     group: int
-    leaf: int
     part: Part
 
 
@@ -154,11 +154,8 @@ def _regions_of(
     footer: Footer, bloom_lengths: Mapping[int, int]
 ) -> tuple[list[Region], list[Region]]:
     """The regions that the footer points at; bloom filters of unknown length are separate, with an empty
-    range. Each kind is in order, as in most files, so that it need not be sorted."""
-    data: list[Region] = []
-    blooms: list[Region] = []
-    column_indexes: list[Region] = []
-    offset_indexes: list[Region] = []
+    range."""
+    known: list[Region] = []
     endless: list[Region] = []
     rows = 0
     leaves = [
@@ -168,6 +165,8 @@ def _regions_of(
     for group in footer.row_groups:
         rows += (group_rows := group.num_rows)
         ordinal = group.ordinal
+        extents: dict[Part, list[tuple[int, int]]] = {part: [] for part in Part}
+        data, blooms, column_indexes, offset_indexes = extents.values()
         for (leaf, path), chunk in zip(leaves, group.columns, strict=True):
             fault = _fault(leaf, path, chunk, group_rows)
             if fault:
@@ -175,18 +174,35 @@ def _regions_of(
                 raise UnreadableFile(f"{where} {fault}")
             if size := chunk.meta[Meta.COMPRESSED]:
                 at = chunk.start
-                data.append(Region(at, at + size, ordinal, leaf.index, Part.DATA))
+                data.append((at, at + size))
             if (index := chunk.column_index) is not None:
-                column_indexes.append(Region(*index, ordinal, leaf.index, Part.COLUMN_INDEX))
+                column_indexes.append(index)
             if (index := chunk.offset_index) is not None:
-                offset_indexes.append(Region(*index, ordinal, leaf.index, Part.OFFSET_INDEX))
+                offset_indexes.append(index)
             if (offset := chunk.bloom_offset) is not None:
                 length = chunk.bloom_length or bloom_lengths.get(offset)
-                into = endless if length is None else blooms
-                into.append(Region(offset, offset + (length or 0), ordinal, leaf.index, Part.BLOOM))
+                if length is None:
+                    endless.append(Region(offset, offset, ordinal, Part.BLOOM))
+                else:
+                    blooms.append((offset, offset + length))
+        for part, places in extents.items():
+            known += (Region(start, end, ordinal, part) for start, end in _runs(places))
     if rows != footer.num_rows:
         raise UnreadableFile(f"the row groups have {rows} rows, the file {footer.num_rows}")
-    return [*data, *blooms, *column_indexes, *offset_indexes], endless
+    return known, endless
+
+
+def _runs(extents: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Each that begins where the one before it ends is joined to that; those that overlap are not."""
+    start = end = -1
+    for begin, behind in extents:
+        if begin != end:
+            if end >= 0:
+                yield start, end
+            start = begin
+        end = behind
+    if end >= 0:
+        yield start, end
 
 
 def _fault(leaf: Leaf, path: list[bytes], chunk: ColumnChunk, rows: int) -> str | None:
@@ -236,7 +252,7 @@ def keep_pieces(layout: Layout, fate: Callable[[int], GroupFate]) -> Iterator[Pi
     start, until = 0, len(MAGIC)  # of the kept range that is still growing
     placed: set[int] = set()
     before, was_kept = -1, True  # the group of the last region, and whether that stays
-    for begin, end, group, _, part in layout.regions:
+    for begin, end, group, part in layout.regions:
         fate_here = fate(group)
         match fate_here:
             case GroupFate.STAYS:

@@ -25,6 +25,7 @@ an offset. When erasing, the file's key-values lose what a removed row may have 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -336,8 +337,8 @@ def _mask_of(kept: BitMap, rows: int) -> pa.BooleanArray:
 MAX_INDEX_BYTES = 64 * MIB
 MAX_ORDINAL = 2**15 - 1
 
-# By group and leaf.
-_Indexes = dict[tuple[int, int], bytes]
+# The bytes of an index of an untouched group, if it has one, by where that was.
+_Indexes = Callable[[tuple[int, int] | None], bytes | None]
 
 
 def write_index(
@@ -347,33 +348,31 @@ def write_index(
     of the groups that are left, with all offsets in their new places."""
     footer = judge.footer
     remaining = [g for g in footer.row_groups if judge.fate(g.ordinal) is not GroupFate.DROPPED]
-    column_indexes, offset_pages = _load_indexes(
-        judge.old, judge.layout, footer.num_row_groups, judge.fate
-    )
+    indexes = _load_indexes(judge.old, judge.layout, judge.fate)
     groups: list[Struct] = []
     indexed: list[tuple[Struct, bytes | None, bytes | None]] = []  # column and offset index of each
     tail = bytearray()
     for ordinal, group in enumerate(remaining):
         trees: list[Struct] = []
         if group.ordinal in places:
-            at = places[group.ordinal]
             edited = judge.edited[group.ordinal]
+            by = places[group.ordinal] - edited.start
             for new_chunk in edited.chunks:
-                tree = _placed_chunk(new_chunk, at)
+                tree = _placed_chunk(new_chunk, by)
                 if new_chunk.bloom is not None:
                     tree[Chunk.META][Meta.BLOOM] = new.size + len(tail)
                     tree[Chunk.META][Meta.BLOOM_LENGTH] = len(new_chunk.bloom)
                     tail += new_chunk.bloom
-                pages = _moved_index(new_chunk.offset_index, at)
+                pages = _moved_index(new_chunk.offset_index, by)
                 trees.append(tree)
                 indexed.append((tree, new_chunk.column_index, pages))
         else:
-            for leaf, chunk in enumerate(group.columns):
-                name, shift = (group.ordinal, leaf), _shift_of(chunk, offsets)
+            for chunk in group.columns:
+                shift = _shift_of(chunk, offsets)
                 tree = _shifted_chunk(chunk, shift, offsets)
-                pages = _moved_index(offset_pages.get(name), shift, (chunk.start, chunk.end))
+                pages = _moved_index(indexes(chunk.offset_index), shift, (chunk.start, chunk.end))
                 trees.append(tree)
-                indexed.append((tree, column_indexes.get(name), pages))
+                indexed.append((tree, indexes(chunk.column_index), pages))
         groups.append(_group_tree(group, ordinal, trees, judge.edited.get(group.ordinal)))
     for tree, body, _ in indexed:
         _point_at(new.size, tail, tree, body, Chunk.COLUMN_INDEX, Chunk.COLUMN_INDEX_LENGTH)
@@ -383,23 +382,30 @@ def write_index(
     return groups
 
 
-def _load_indexes(
-    old: RangeFile, layout: Layout, groups: int, fate: Callable[[int], GroupFate]
-) -> tuple[_Indexes, _Indexes]:
+def _load_indexes(old: RangeFile, layout: Layout, fate: Callable[[int], GroupFate]) -> _Indexes:
     """The column and the offset indexes of the untouched groups."""
     kinds = (Part.COLUMN_INDEX, Part.OFFSET_INDEX)
-    stays = {group for group in range(groups) if fate(group) is GroupFate.STAYS}
-    regions = [r for r in layout.regions if r.part in kinds and r.group in stays]
-    total = sum(region.end - region.start for region in regions)
+    places = [
+        ByteRange(region.start, region.end)
+        for region in layout.regions
+        if region.part in kinds and fate(region.group) is GroupFate.STAYS
+    ]
+    total = sum(place.length for place in places)
     if total > MAX_INDEX_BYTES:
         raise UnsupportedFile(
             f"the page index has {total} bytes, more than {MAX_INDEX_BYTES}", next_step=RECODE
         )
-    bodies = old.contents(ByteRange(region.start, region.end) for region in regions)
-    indexes: tuple[_Indexes, _Indexes] = ({}, {})
-    for region, (_, body) in zip(regions, bodies, strict=True):
-        indexes[region.part is Part.OFFSET_INDEX][region.group, region.leaf] = body
-    return indexes
+    starts = [place.start for place in places]
+    bodies = [body for _, body in old.contents(places)]
+
+    def index(place: tuple[int, int] | None) -> bytes | None:
+        if place is None:
+            return None
+        start, end = place
+        at = bisect_right(starts, start) - 1
+        return bodies[at][start - starts[at] : end - starts[at]]
+
+    return index
 
 
 def _point_at(
@@ -415,11 +421,11 @@ def _point_at(
 # -- edited groups --------------------------------------------------------------------------------
 
 
-def _placed_chunk(chunk: NewChunk, at: int) -> Struct:
+def _placed_chunk(chunk: NewChunk, by: int) -> Struct:
     meta = dict(chunk.tree[Chunk.META])
     for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE):
         if key in meta:
-            meta[key] += at
+            meta[key] += by
     return {**chunk.tree, Chunk.META: meta}
 
 

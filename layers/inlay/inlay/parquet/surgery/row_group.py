@@ -62,7 +62,6 @@ from inlay.parquet.footer.pages import (
     DICTIONARY_ENCODINGS,
     PageProfile,
     bloom_length,
-    move_pages,
     profile_chunk,
 )
 from inlay.parquet.footer.thrift import I8, Struct, boolean, encode_struct, i32
@@ -209,8 +208,8 @@ _CODEC_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class NewChunk:
-    """One rewritten column chunk. Offsets in `tree` and `offset_index` count from the start of the group's
-    `data`; those of indexes and bloom filter are not in `tree` yet."""
+    """One rewritten column chunk. Offsets in `tree` and `offset_index` are those in a file of the group
+    alone; those of indexes and bloom filter are not in `tree`."""
 
     tree: Struct
     column_index: bytes | None
@@ -220,9 +219,11 @@ class NewChunk:
 
 @dataclass(frozen=True, slots=True)
 class NewGroup:
-    """A rewritten row group: `data` holds its chunks, one after the other."""
+    """A rewritten row group: `data` holds its chunks, one after the other, from offset `start` of a file of
+    this group alone."""
 
     rows: int
+    start: int
     data: memoryview
     chunks: tuple[NewChunk, ...]
 
@@ -280,8 +281,8 @@ def edit_group(
         raise UnsupportedFile("pyarrow would write empty pages", next_step=RECODE)
     columns = new.columns
     begin, end = min(c.start for c in columns), max(c.end for c in columns)
-    chunks = [_graft(was, now, mini, begin) for was, now in zip(old, columns, strict=True)]
-    return NewGroup(table.num_rows, mini[begin:end], tuple(chunks))
+    chunks = [_graft(was, now, mini) for was, now in zip(old, columns, strict=True)]
+    return NewGroup(table.num_rows, begin, mini[begin:end], tuple(chunks))
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -434,7 +435,7 @@ def _must_match(leaves: Sequence[Leaf], written: Footer) -> None:
             )
 
 
-def _graft(was: ColumnChunk, now: ColumnChunk, mini: memoryview, base: int) -> NewChunk:
+def _graft(was: ColumnChunk, now: ColumnChunk, mini: memoryview) -> NewChunk:
     """The footer entry of a new chunk: only what the format defines and no key-values, because others may
     have been computed from removed rows."""
     meta: Struct = {
@@ -442,11 +443,10 @@ def _graft(was: ColumnChunk, now: ColumnChunk, mini: memoryview, base: int) -> N
         Meta.ENCODINGS: now.meta[Meta.ENCODINGS],
         Meta.PATH: was.meta[Meta.PATH],
     }
-    for key in (Meta.CODEC, Meta.VALUES, Meta.UNCOMPRESSED, Meta.COMPRESSED):
+    for key in (Meta.CODEC, Meta.VALUES, Meta.UNCOMPRESSED, Meta.COMPRESSED, Meta.DATA_PAGE):
         meta[key] = now.meta[key]
-    meta[Meta.DATA_PAGE] = now.meta[Meta.DATA_PAGE] - base
     if now.start < now.meta[Meta.DATA_PAGE]:
-        meta[Meta.DICTIONARY_PAGE] = now.start - base
+        meta[Meta.DICTIONARY_PAGE] = now.start
     if was.statistics is not None and now.statistics is not None:
         meta[Meta.STATISTICS] = _statistics(was.statistics, now.statistics)
     for key in (Meta.ENCODING_STATS, Meta.SIZES):
@@ -455,7 +455,7 @@ def _graft(was: ColumnChunk, now: ColumnChunk, mini: memoryview, base: int) -> N
     tree: Struct = {Chunk.FILE_OFFSET: 0, Chunk.META: meta}
     column_index = offset_index = bloom = None
     if was.offset_index and now.offset_index:
-        offset_index = move_pages(bytes(mini[slice(*now.offset_index)]), -base)
+        offset_index = bytes(mini[slice(*now.offset_index)])
         if was.column_index and now.column_index:
             column_index = bytes(mini[slice(*now.column_index)])
     if was.bloom_offset is not None and now.bloom_offset is not None:
