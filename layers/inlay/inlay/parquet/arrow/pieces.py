@@ -52,6 +52,12 @@ def pieces(batch: pa.RecordBatch, *, row_bytes: int = 0) -> Iterator[pa.RecordBa
         yield batch.slice(start, end - start)
 
 
+def is_one_piece(batch: pa.RecordBatch) -> bool:
+    """Whether this is sure without a look at each column, of a batch of the types that tables have: none of
+    them decodes to more than 16 times its buffers (an element of a list of booleans)."""
+    return bool(16 * batch.get_total_buffer_size() <= PIECE_BYTES)
+
+
 def _cuts(sizes: _RowBytes, rows: int) -> Iterator[tuple[int, int]]:
     """(start, end) of pieces of rows of these sizes."""
     sums = _ends(sizes, rows)

@@ -15,7 +15,7 @@ from array import array as packed
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime, time
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -243,6 +243,7 @@ def arrow_field(field: Field, name: str | None = None, *, with_ids: bool = False
     return pa.field(name or field.name, kind, field.nullable, metadata)
 
 
+@lru_cache(maxsize=32)
 def schema_to_arrow(schema: Schema, with_ids: bool = True) -> pa.Schema:
     """`with_ids` stores each field's id where pyarrow's Parquet writer expects it."""
     return pa.schema([arrow_field(f, with_ids=with_ids) for f in schema.fields])

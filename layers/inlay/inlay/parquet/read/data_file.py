@@ -236,8 +236,11 @@ def open_file(
     everything is wanted comes with its footer: a request and a round trip less."""
     loads = marker_jobs(objects, task.markers, projection.schema, task.file.rows)
     more = marker_jobs(objects, task.only, projection.schema, task.file.rows)
-    footers = partial(_load_footer, objects, task, projection, whole_bytes)
-    (source, footer), *loaded = yield [footers, *loads, *more]
+    # What is remembered takes less than to hand it to another thread and back.
+    known = _remembered(objects, task, projection)
+    footers = [] if known else [partial(_load_footer, objects, task, projection, whole_bytes)]
+    answers = yield [*footers, *loads, *more]
+    (source, footer), *loaded = [known, *answers] if known else answers
     deletes, only = NO_DELETES, None
     if task.markers:
         of_rows = loaded[: len(loads)]
@@ -316,6 +319,20 @@ def _bound_bytes(kind: Primitive, stats: ColumnStats | None) -> int:
             assert_never(kind.name)
 
 
+def _remembered(
+    objects: Objects, task: FileTask, projection: Projection
+) -> tuple[Source, FooterOf] | None:
+    """The footer, and as much before it as is needed, if the cache has it."""
+    entry = task.file
+    cached: FooterOf | None = objects.cache.get(entry.key)
+    if cached is None or len(cached.tail) < min(tail_bytes(task, projection), entry.size):
+        return None
+    source = objects.source(entry.key, entry.size, entry.etag)
+    forget = partial(_forget, objects, entry.key, source.location.uri)
+    known = Remembered(cached.tail, forget)
+    return replace(source.pinned(cached.etag), remembered=known), cached
+
+
 def _load_footer(
     objects: Objects, task: FileTask, projection: Projection, whole_bytes: int
 ) -> tuple[Source, FooterOf]:
@@ -330,9 +347,6 @@ def _load_footer(
     source = objects.source(entry.key, entry.size, entry.etag)
     cached: FooterOf | None = objects.cache.get(entry.key)
     forget = partial(_forget, objects, entry.key, source.location.uri)
-    if cached is not None and len(cached.tail) >= min(tail_length, entry.size):
-        known = Remembered(cached.tail, forget)
-        return replace(source.pinned(cached.etag), remembered=known), cached
     first = tail_length if cached is not None else first_bytes(task, projection, whole_bytes)
     kept_here = kept_tail(objects.disk, source, min(first, entry.size))
     if kept_here is not None:

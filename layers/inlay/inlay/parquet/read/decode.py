@@ -583,9 +583,9 @@ class _GroupReader:
         self._check_pages(group, leaves)
         meta = self.file.metadata.row_group(group.ordinal)
         sizes = {leaf: meta.column(leaf).total_uncompressed_size for leaf in leaves}
-        # Side by side the largest is begun first: at the end it would be decoded alone.
-        leaves.sort(key=sizes.__getitem__, reverse=True)
         side_by_side = sum(sizes.values()) >= THREADS_BYTES
+        if side_by_side:  # the largest is begun first: at the end it would be decoded alone
+            leaves.sort(key=sizes.__getitem__, reverse=True)
         with reading(self.file.task.file.key):
             table = self._reader(as_codes=few is not None).read_row_group(
                 group.ordinal, column_indices=leaves, use_threads=side_by_side
