@@ -12,7 +12,6 @@ from __future__ import annotations
 import random
 import threading
 import time
-import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -279,7 +278,9 @@ class Context:
 
     def new_id(self) -> str:
         """A new random id (UUID version 4), from this context's randomness."""
-        return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
+        from uuid import UUID  # 4 ms that a process which only reads does without
+
+        return str(UUID(int=self.random.getrandbits(128), version=4))
 
     @contextmanager
     def beside(self, fn: Callable[[], R]) -> Iterator[Future[R]]:

@@ -22,9 +22,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote_plus
-from xml.etree import ElementTree
 
 from botocore.exceptions import (
     ClientError,
@@ -37,6 +36,9 @@ from urllib3.exceptions import HTTPError
 from inlay.storage import rules
 from inlay.storage.s3_errors import check_document, document_of, of_settings
 from inlay.storage.s3_signature import Scope, authorization
+
+if TYPE_CHECKING:
+    from xml.etree import ElementTree  # a process that reads by key has no use for it
 
 EMPTY_SHA256: Final = hashlib.sha256(b"").hexdigest()
 
@@ -227,6 +229,8 @@ def _error(operation: str, status: int, said: Mapping[str, str], content: bytes)
 
 def _words(content: bytes) -> tuple[str, str]:
     """(S3's code, S3's message) of an error's body; empty if it is not S3's."""
+    from xml.etree import ElementTree
+
     try:
         root = ElementTree.fromstring(content)
     except ElementTree.ParseError:
@@ -235,6 +239,8 @@ def _words(content: bytes) -> tuple[str, str]:
 
 
 def _listing(content: bytes) -> Mapping[str, Any]:
+    from xml.etree import ElementTree
+
     check_document("ListObjectsV2", content)
     try:
         return _page(ElementTree.fromstring(content))

@@ -29,7 +29,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from inlay import arguments
@@ -502,6 +501,8 @@ class Table:
     def _repr_html_(self) -> str:
         """What a notebook shows: columns, version, size, open deletes and live rows; these are counted
         where deletes are open and the table is not large."""
+        from html import escape
+
         snapshot = self.snapshot
         totals = snapshot.totals
         facts = {
