@@ -23,7 +23,7 @@ from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.read.describe import TAIL_BYTES
 from inlay.storage.memory import MemoryStore
 
-from .conftest import BUCKET, ORDERS, Functions, event, few, landing_message
+from .conftest import BUCKET, KEY, ORDERS, Functions, event, few, landing_message
 
 
 def test_the_events_name_the_sample_file_by_its_etag() -> None:
@@ -178,6 +178,136 @@ def test_a_file_with_an_interval_creates_no_table(functions: Functions, tmp_path
     functions.invoke("ingest", landing_message(functions, path.read_bytes()))
     assert functions.queues.errors == ["UnsupportedType"]
     assert not inlay.exists(f"memory://{BUCKET}/tables/orders")
+
+
+def stored(table: pa.Table, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+def with_a_damaged_page() -> bytes:
+    plain = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    body = bytearray(stored(pa.table({"id": range(1_000)}), **plain))
+    body[2_000] ^= 0xFF
+    return bytes(body)
+
+
+def in_two_orders() -> bytes:
+    """Row groups whose dictionaries contradict each other."""
+    kind = pa.dictionary(pa.int8(), pa.string(), ordered=True)
+    groups = [
+        pa.table(
+            {
+                "size": pa.DictionaryArray.from_arrays(
+                    pa.array([0, 1], pa.int8()), values, ordered=True
+                )
+            }
+        )
+        for values in (["small", "large"], ["large", "small"])
+    ]
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, pa.schema([("size", kind)])) as writer:
+        for group in groups:
+            writer.write_table(group)
+    return sink.getvalue()
+
+
+REFUSED_AT_FIRST = {
+    "damaged": (with_a_damaged_page, {"ingest.check_pages": "yes"}),
+    "large row group": (
+        lambda: stored(pa.table({"t": ["x" * 2**21]})),
+        {"ingest.group_bytes": 2**20},
+    ),
+    "dictionary": (
+        lambda: stored(pa.table({"t": pa.DictionaryArray.from_arrays([0], ["a", "b"])})),
+        {"ingest.unused_dictionary_entries": "refuse"},
+    ),
+    "changes": (lambda: ORDERS, {"ingest.as": "changes"}),
+    "orders": (in_two_orders, {}),
+    "no column": (lambda: stored(pa.table({}).select([])), {}),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED_AT_FIRST)
+def test_a_first_file_that_is_refused_leaves_no_table(functions: Functions, why: str) -> None:
+    """Nor does it say which columns the next one may have."""
+    make, defaults = REFUSED_AT_FIRST[why]
+    functions.set_variable("INLAY_AUTO_CREATE", "true")
+    functions.set_variable("INLAY_TABLE_DEFAULTS", json.dumps(defaults))
+    sent = landing_message(functions, make())
+    assert functions.invoke("ingest", sent) == {"batchItemFailures": []}
+    assert len(functions.queues.errors) == 1
+    assert not inlay.exists(f"memory://{BUCKET}/tables/orders")
+    functions.set_variable("INLAY_TABLE_DEFAULTS", "{}")
+    functions.invoke("ingest", landing_message(functions, ORDERS))
+    assert functions.rows() == 100
+
+
+def test_the_first_file_that_is_taken_decides_the_columns(functions: Functions) -> None:
+    functions.set_variable("INLAY_AUTO_CREATE", "true")
+    functions.set_variable("INLAY_TABLE_DEFAULTS", json.dumps({"ingest.check_pages": "yes"}))
+    keys = (f"ingest/orders/{name}.parquet" for name in "abc")
+    sent = [
+        landing_message(functions, body, key)
+        for body, key in zip((with_a_damaged_page(), ORDERS, few(7)), keys, strict=True)
+    ]
+    batch = {"Records": [message["Records"][0] for message in sent]}
+    assert functions.invoke("ingest", batch) == {"batchItemFailures": []}
+    assert functions.queues.errors == ["UnreadableFile"]
+    assert functions.rows() == 107
+    assert functions.orders().schema.names == pq.read_schema(pa.BufferReader(ORDERS)).names
+
+
+def test_who_sees_a_table_that_a_file_made_sees_its_rows(functions: Functions) -> None:
+    functions.set_variable("INLAY_AUTO_CREATE", "true")
+    sent = landing_message(functions, ORDERS)
+    for _ in range(2):
+        functions.invoke("ingest", sent)
+    assert (functions.orders().version, functions.rows()) == (1, 100)
+
+
+def test_orders_of_categories_are_in_the_first_version(functions: Functions) -> None:
+    functions.set_variable("INLAY_AUTO_CREATE", "true")
+    sizes = pa.DictionaryArray.from_arrays(
+        pa.array([1, 0], pa.int8()), ["small", "large"], ordered=True
+    )
+    functions.invoke("ingest", landing_message(functions, stored(pa.table({"size": sizes}))))
+    kept = functions.orders().scan().to_arrow().column("size").combine_chunks()
+    assert functions.orders().version == 1
+    assert (kept.type.ordered, kept.dictionary.to_pylist()) == (True, ["small", "large"])
+
+
+def test_a_first_file_without_rows_makes_the_table_once(functions: Functions) -> None:
+    functions.set_variable("INLAY_AUTO_CREATE", "true")
+    sent = landing_message(functions, few(0))
+    for _ in range(2):
+        functions.invoke("ingest", sent)
+    assert (functions.orders().version, functions.rows()) == (1, 0)
+    assert functions.orders().schema.names == pq.read_schema(pa.BufferReader(ORDERS)).names
+
+
+def test_a_first_file_that_was_taken_back_makes_no_table_and_no_dead_letter(
+    functions: Functions,
+) -> None:
+    functions.set_variable("INLAY_AUTO_CREATE", "true")
+    sent = landing_message(functions, ORDERS)
+    functions.store.delete([KEY])
+    assert functions.invoke("ingest", sent) == {"batchItemFailures": []}
+    assert functions.queues.sent == []
+    assert not inlay.exists(f"memory://{BUCKET}/tables/orders")
+
+
+def test_a_first_file_that_was_overwritten_does_not_take_the_columns_of_the_newer(
+    functions: Functions,
+) -> None:
+    functions.set_variable("INLAY_AUTO_CREATE", "true")
+    sent = landing_message(functions, ORDERS)
+    newer = landing_message(functions, stored(pa.table({"other": [1]})))
+    assert functions.invoke("ingest", sent) == {"batchItemFailures": []}
+    assert not inlay.exists(f"memory://{BUCKET}/tables/orders")
+    functions.invoke("ingest", newer)
+    assert functions.orders().scan().to_arrow().to_pydict() == {"other": [1]}
 
 
 def test_a_store_that_is_down_leaves_the_message_in_the_queue(

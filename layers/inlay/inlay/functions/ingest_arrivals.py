@@ -122,7 +122,7 @@ def _into_table(
     except Exception as error:
         return _failed(ctx, table, sources, error, time_left)
     report_write(table, replace(result.write, usage=ctx.usage))
-    untold = announce_contents(table, ctx, result.outcomes, result.loaded.snapshot.version)
+    untold = announce_contents(table, ctx, result.outcomes, result.write.version)
     for outcome in result.outcomes:
         _report(table, outcome)
     return [

@@ -87,7 +87,33 @@ def create(
     Raises `TableExists`, and `ForeignArchives` if only the pointer of an earlier table is gone.
     """
     rows = None if isinstance(schema, pa.Schema) else _first_rows(ctx, schema)
-    schema = schema if rows is None else rows.schema
+    base = unmade(
+        ctx,
+        schema if rows is None else rows.schema,
+        primary_key=primary_key,
+        sort_by=sort_by,
+        partition_by=partition_by,
+        properties=properties,
+    )
+    files: tuple[DataFile, ...] = ()
+    if rows is not None:
+        snapshot, rows = with_first_orders(ctx, base.snapshot, rows)
+        base = replace(base, state=State(snapshot))
+        files = tuple(write_data(ctx, snapshot, rows, time_us=base.date_us))
+    return first_version(ctx, base, Change(operation=CREATE, updates=(AddFiles(files),)))
+
+
+def unmade(
+    ctx: Context,
+    schema: pa.Schema,
+    *,
+    primary_key: Sequence[str] = (),
+    sort_by: Sequence[str] = (),
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, object] | None = None,
+) -> LoadedTable:
+    """A table without rows that is in no store: version 0, which `first_version` begins. Raises as
+    `create`."""
     checked = check_properties(properties or {})
     typed = _first_schema(ctx, schema)
     check_named_columns(checked, typed)
@@ -96,11 +122,10 @@ def create(
     fields = partition_fields(partition_by, typed)
     specs = (UNPARTITIONED, PartitionSpec(1, fields)) if fields else (UNPARTITIONED,)
     date_us = check_free(ctx)
-    table_id = ctx.new_id()
     snapshot = Snapshot(
-        table_id=table_id,
-        version=1,
-        commit=Commit(id=ctx.new_id(), operation=CREATE, time_us=date_us),
+        table_id=ctx.new_id(),
+        version=0,
+        commit=Commit(id=ctx.new_id(), operation=CREATE),
         schemas=(typed,),
         schema_id=typed.id,
         last_field_id=typed.max_id(),
@@ -112,18 +137,8 @@ def create(
             typed, key_ids, sort_ids, checked, partitioned_by=tuple(f.source for f in fields)
         ),
         properties=with_arrow_types(checked, declarations(schema, typed)),
-        time_index=((1, date_us),),
     )
-    files: tuple[DataFile, ...] = ()
-    if rows is not None:
-        snapshot, rows = with_first_orders(ctx, snapshot, rows)
-        files = tuple(write_data(ctx, snapshot, rows, time_us=date_us))
-    if files:
-        begun = Commit(id=snapshot.commit.id, operation=CREATE)
-        before = replace(snapshot, version=0, commit=begun, time_index=())
-        base = LoadedTable(State(before), "", b"", date_us, ctx.clock.monotonic())
-        return first_version(ctx, base, Change(operation=CREATE, updates=(AddFiles(files),)))
-    return _registered(ctx, snapshot)
+    return LoadedTable(State(snapshot), "", b"", date_us, ctx.clock.monotonic())
 
 
 def _first_rows(ctx: Context, data: Any) -> pa.Table | pa.RecordBatchReader:
@@ -155,21 +170,16 @@ def first_version(ctx: Context, base: LoadedTable, change: Change) -> LoadedTabl
     """The table that `change` makes of `base`, which is of version 0 and in no store. Everything is stored
     first, then the pointer, by one PUT that fails where there is one."""
     written = WrittenSegments(ctx.new_id())
-    if change.added or change.request is not None:
+    if change.added or change.request is not None or change.events:
         outcome = apply(base.state, change, commit_id=ctx.new_id(), name=written.name)
         if not isinstance(outcome, Proposal):
             raise CorruptTable(f"the table cannot be planned: {outcome}", table=ctx.uri)
         proposal = outcome
     else:
-        begun = replace(base.snapshot.commit, id=ctx.new_id())
-        proposal = Proposal(replace(base.snapshot, version=1, commit=begun), ())
+        proposal = Proposal(replace(base.snapshot, version=1), ())
     dates = ctx.map(lambda s: write_segment(ctx, s.id, s.data), proposal.segments)
     date_us = max([base.date_us, *dates])
-    return _registered(ctx, seal(proposal, date_us=date_us, previous_us=0))
-
-
-def _registered(ctx: Context, snapshot: Snapshot) -> LoadedTable:
-    loaded = register.create(ctx, snapshot)
+    loaded = register.create(ctx, seal(proposal, date_us=date_us, previous_us=0))
     if loaded is None:
         raise TableExists(f"there already is a table at {ctx.uri}", table=ctx.uri)
     return loaded

@@ -664,12 +664,13 @@ class FoundContent:
 def content_of(
     ctx: Context,
     source: IngestSource,
-    snapshot: Snapshot,
+    snapshot: Snapshot | None,
     *,
     current: bool = False,
     own: bool = False,
 ) -> FoundContent | TakenBack | Superseded:
-    """Reads the end of the object: whether it is still the one that is named."""
+    """Reads the end of the object: whether it is still the one that is named. Without `snapshot`, that of
+    the table which takes it, it is read as Parquet."""
     location = source.location if current else source.content
     if location.scheme != ctx.store.scheme:
         raise InvalidRequest(
@@ -688,7 +689,7 @@ def content_of(
             "ROOT --write",
         )
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
-    kind = None if own else landed_kind(location.key, snapshot)
+    kind = None if own or snapshot is None else landed_kind(location.key, snapshot)
     answer = (
         _tail_of_event(store, source, kind)
         if _is_event(source, current)
