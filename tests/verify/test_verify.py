@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -111,6 +112,19 @@ def test_keys_of_a_column_dropped_since_are_no_damage() -> None:
     table.maintain.rewrite()
     table.alter(widen={"id": pa.int64()}, drop=["a"])
     assert table.maintain.verify(depth="pages").findings == ()
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.int64()), pa.struct([("x", pa.int64())]), pa.map_(pa.string(), pa.int64())]
+)
+def test_a_delete_by_whether_a_nested_column_is_null_is_no_damage(kind: pa.DataType) -> None:
+    """Such a column has no values of its own, but is NULL or not."""
+    t = inlay.create(
+        f"memory://nested/{uuid.uuid4().hex}", pa.schema([("id", pa.int64()), ("n", kind)])
+    )
+    t.append(pa.table({"id": [1, 2]}))
+    t.delete("n IS NOT NULL OR id > 1", mode="tombstone")
+    assert t.maintain.verify().findings == ()
 
 
 def test_damage_of_one_object_is_one_error() -> None:

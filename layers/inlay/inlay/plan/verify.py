@@ -383,8 +383,8 @@ def check_marker(
 
 def _unknown_fields(ids: Iterable[int], schemas: Sequence[Schema]) -> Iterator[str]:
     for field_id in sorted(ids):
-        if all(column_of(s, field_id)[1] is None for s in schemas):
-            yield f"names field {field_id}, which no schema has as a column of values"
+        if all(s.path_of(field_id) is None for s in schemas):
+            yield f"names field {field_id}, which no schema has"
 
 
 def _twice(what: str, counts: Counter[str]) -> Iterator[Finding]:
