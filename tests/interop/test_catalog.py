@@ -132,6 +132,47 @@ def test_what_is_no_request_is_refused_in_json(uri: str) -> None:
         assert json.loads(body or head)["error"]["type"] == "BadRequestException"
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:1"}, 200),
+        ({"Host": "[::1]:8181"}, 200),
+        ({"Host": "host.docker.internal:8181"}, 200),
+        ({"Host": "catalog"}, 200),
+        ({"Host": "evil.example:8181"}, 403),  # bound to 127.0.0.1 by who owns the name
+        ({"Host": "127.0.0.1.evil.example"}, 403),
+        ({"Host": "[evil"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null", "Content-Type": "text/plain"}, 403),
+    ],
+)
+def test_web_pages_do_not_reach_it(headers: dict[str, str], status: int, uri: str) -> None:
+    """A browser sends what any page says to ports of its machine, unasked if it looks like a form."""
+    for method in ("GET", "HEAD"):
+        connection = HTTPConnection(uri.removeprefix("http://"))
+        connection.request(method, "/v1/config", headers=headers)
+        assert connection.getresponse().status == status
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "carried",
+    [
+        b"Content-Length: 33\r\n\r\nGET /v1/namespaces HTTP/1.1\r\n\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\nGET /v1/namespaces HTTP/1.1\r\n\r\n",
+        b"Content-Length: 0\r\nContent-Length: 31\r\n\r\nGET /v1/namespaces HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_what_a_request_carries_is_no_request(carried: bytes, uri: str) -> None:
+    host, _, port = uri.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as sent:
+        sent.sendall(b"GET /v1/config HTTP/1.1\r\nHost: localhost\r\n" + carried)
+        sent.shutdown(socket.SHUT_WR)
+        told = b"".join(iter(lambda: sent.recv(65536), b""))
+    assert told.count(b"HTTP/1.1 ") == 1
+
+
 def test_a_client_that_asks_before_it_sends_is_told_to_go_on(uri: str) -> None:
     """As curl does with more than a kilobyte; not with more than a request may have."""
     host, _, port = uri.removeprefix("http://").partition(":")

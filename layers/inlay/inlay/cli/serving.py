@@ -6,7 +6,9 @@ import sys
 from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 PANEL = "Read"
 # A connection that asks nothing for so long is closed.
 IDLE_SECONDS = 60
+# Names that nobody can register (RFC 6761, RFC 6762, ICANN's .internal).
+PRIVATE = (".localhost", ".local", ".internal")
 
 
 def catalog_of(root: str, *, write: bool = False, credentials_role: str | None = None) -> Catalog:
@@ -72,12 +76,20 @@ def catalog_of(root: str, *, write: bool = False, credentials_role: str | None =
     )
 
 
+def _is_address(host: str) -> bool:
+    try:
+        return bool(ip_address(host))
+    except ValueError:
+        return False
+
+
 class CatalogServer(ThreadingHTTPServer):
     """The catalog behind HTTP; port 0 is one that is free."""
 
     def __init__(self, catalog: Catalog, host: str, port: int) -> None:
         self.catalog = catalog
         super().__init__((host, port), _Handler)
+        self.is_local = ip_address(self.server_address[0]).is_loopback
 
     def handle_error(self, request: object, client_address: object) -> None:
         if not isinstance(sys.exception(), ConnectionError):  # a client that has gone
@@ -92,19 +104,40 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         path, _, query = self.path.partition("?")
         headers = {name.lower(): value for name, value in self.headers.items()}
-        body = b"" if self.command in ("GET", "HEAD") else self._body()
+        if self._is_of_a_page():
+            self.send_error(
+                HTTPStatus.FORBIDDEN, "a web page sent this, or the Host names another machine"
+            )
+            return
+        body = self._body()  # a GET's as well: it would be taken for the next request
         if body is not None:
             answer = self.server.catalog.answer(self.command, path, query, body, headers)
             self._send(answer.status, answer.body)
 
     do_GET = do_HEAD = do_POST = do_DELETE = _answer  # noqa: N815 - http.server's names
 
+    def _is_of_a_page(self) -> bool:
+        """Whether a browser sent it for a web page, which reaches ports that nobody else does: it has an
+        Origin, or its Host is a name of the page's owner, who bound it to this machine's address."""
+        if "Origin" in self.headers:
+            return True
+        try:
+            host = urlsplit(f"//{self.headers.get('Host') or 'localhost'}").hostname or ""
+        except ValueError:
+            return True
+        return (
+            self.server.is_local
+            and "." in host
+            and not (host.endswith(PRIVATE) or _is_address(host))
+        )
+
     def _length(self) -> int | None:
         """How many bytes the request carries; None if it was refused."""
         if self.headers.get("Transfer-Encoding"):  # its chunks would be taken for requests
             self.send_error(HTTPStatus.LENGTH_REQUIRED)
             return None
-        length = self.headers.get("Content-Length") or "0"
+        # Where two differ, a proxy may have gone by the other one.
+        length = ",".join(set(self.headers.get_all("Content-Length", ["0"])))
         is_number = length.isascii() and length.isdecimal() and len(length) < 12
         if not is_number or int(length) > self.server.catalog.max_request_bytes:
             self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
