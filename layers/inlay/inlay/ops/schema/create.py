@@ -169,8 +169,8 @@ def _first_schema(ctx: Context, arrow: pa.Schema) -> Schema:
 def first_version(ctx: Context, base: LoadedTable, change: Change) -> LoadedTable:
     """The table that `change` makes of `base`, which is of version 0 and in no store. Everything is stored
     first, then the pointer, by one PUT that fails where there is one."""
-    written = WrittenSegments(ctx.new_id())
     if change.added or change.request is not None or change.events:
+        written = WrittenSegments(ctx.new_id())
         outcome = apply(base.state, change, commit_id=ctx.new_id(), name=written.name)
         if not isinstance(outcome, Proposal):
             raise CorruptTable(f"the table cannot be planned: {outcome}", table=ctx.uri)
