@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -230,3 +233,18 @@ def test_no_table_is_made_of_a_whole_disk(uri: str) -> None:
     """As of f"file:///{variable}" where the variable is empty. Nothing is written before it is refused."""
     with pytest.raises(InvalidRequest, match="the root of the disk"):
         inlay.create(uri, pa.schema([("id", pa.int64())]))
+
+
+def test_a_process_that_names_files_in_another_encoding_is_told(tmp_path: Path) -> None:
+    """It would find no table whose path has other letters than ASCII, and say that there is none."""
+    names_in_ascii = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    inlay.create(str(tmp_path / "café"), pa.schema([("id", pa.int64())]))
+    for asked in (["tables", str(tmp_path)], ["scan", (tmp_path / "café").as_uri()]):
+        told = subprocess.run(
+            [sys.executable, "-m", "inlay", *asked],
+            env={**os.environ, **names_in_ascii},
+            capture_output=True,
+            text=True,
+        )
+        assert told.returncode == 2
+        assert "names files in ascii" in told.stderr and "PYTHONUTF8=1" in told.stderr

@@ -42,6 +42,7 @@ MEANT = {
     "optimize": "compact TABLE",
     **dict.fromkeys(("rm", "remove"), "drop TABLE"),
     "undrop": "repair TABLE",
+    **dict.fromkeys(("erase", "forget", "purge"), "delete TABLE --where CONDITION --mode erase"),
     **dict.fromkeys(("cp", "mv", "move", "backup"), "copy TABLE --into PLACE"),
     **dict.fromkeys(("rename", "add-column", "drop-column"), "alter TABLE"),
     "fsck": "verify TABLE",

@@ -19,6 +19,7 @@ import json
 import os
 import random
 import re
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -189,6 +190,7 @@ class Tree:
         """(the folder's path with its slash, the name). Refuses a key that cannot be a file."""
         rules.check_key(key)
         _check_segments(key, key.split("/"))
+        _check_encoding(f"{self.root}{key}")
         parent, slash, name = key.rpartition("/")
         return f"{self.root}{parent}{slash}", name
 
@@ -269,8 +271,21 @@ def _check_segments(key: str, segments: Sequence[str]) -> None:
         )
 
 
+# How this process names files. In another encoding a name has other bytes than the key, or none.
+_ENCODING: Final = sys.getfilesystemencoding()
+
+
+def _check_encoding(name: str) -> None:
+    if _ENCODING != "utf-8" and not name.isascii():
+        raise InvalidRequest(
+            f"this process names files in {_ENCODING}, and {name[:200]!a} is in UTF-8",
+            next_step="Set PYTHONUTF8=1, or LC_ALL=C.UTF-8, before it starts",
+        )
+
+
 def _is_text(name: str) -> bool:
     """False for a name whose bytes are not UTF-8: no key can express it."""
+    _check_encoding(name)
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
