@@ -89,7 +89,7 @@ class CatalogServer(ThreadingHTTPServer):
     def __init__(self, catalog: Catalog, host: str, port: int) -> None:
         self.catalog = catalog
         super().__init__((host, port), _Handler)
-        self.is_local = ip_address(self.server_address[0]).is_loopback
+        self.is_local = ip_address(str(self.server_address[0])).is_loopback
 
     def handle_error(self, request: object, client_address: object) -> None:
         if not isinstance(sys.exception(), ConnectionError):  # a client that has gone
