@@ -181,6 +181,22 @@ def test_deletes_of_a_branch_hit_only_rows_that_they_saw(place: Place) -> None:
     assert ids(place.open(ref="work")) == [1, 3, 4, 5]
 
 
+@pytest.mark.parametrize("change", ["update", "upsert"])
+def test_a_row_that_both_sides_changed_is_there_as_each_made_it(place: Place, change: str) -> None:
+    """As the page says. Rows are told apart by where they are; a row that both deleted is gone once."""
+    place.table.append(rows([1, 2, 3]))
+    branch = place.table.refs.branch("work")
+    for side, mark in ((branch, 7), (place.open(), 8)):
+        if change == "update":
+            side.update({"mark": mark}, where="id = 2", mode="vector")
+        else:
+            side.upsert(rows([2], mark=mark), on="id")
+        side.delete("id = 1", mode="vector")
+    place.open().refs.merge("work")
+    merged = place.open().scan(where="id < 3").to_arrow().sort_by("mark").to_pylist()
+    assert [(row["id"], row["mark"]) for row in merged] == [(2, 7), (2, 8)]
+
+
 def test_a_file_rewritten_on_both_sides_is_a_conflict_that_changes_nothing(place: Place) -> None:
     place.table.append(rows(range(20)))
     [file] = [f.key for f in place.table.inspect.entries()[0]]

@@ -123,8 +123,8 @@ def merge(
     """Bring what a branch did into main: the rows it added, without the rows it deleted.
 
     Afterwards both are even, and the branch goes on. Deletes of the branch hit the rows they saw there
-    and no others. A file that both rewrote, or that one rewrote and the other deleted from, is a
-    conflict: nothing is changed, and the file is named.
+    and no others; a row that both updated is there as each made it. A file that both rewrote, or that one
+    rewrote and the other deleted from, is a conflict: nothing is changed, and the file is named.
     """
     with opened(table) as t:
         into_main = t.refs.fast_forward if forward else t.refs.merge

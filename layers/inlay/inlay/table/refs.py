@@ -80,7 +80,8 @@ class Refs:
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
-        """Bring what a branch did into main: rows it added, rows it deleted. Both are even afterwards.
+        """Bring what a branch did into main: rows it added, rows it deleted. Both are even afterwards. A
+        row that both changed, by an update or upsert, is there as each made it: twice, under one key.
         What both had in common and `restore` has taken back from main since is on neither side then: the
         result's `note` says so, and a merge that would do only that is refused.
         With `request_id` it is done once: a merge that had this id before is not done again.
