@@ -161,7 +161,9 @@ def test_a_pointer_that_was_rolled_back_stops_the_commit(world):
     assert world.pointer().snapshot.version == 1
 
 
-def test_a_commit_that_always_loses_ends_with_an_error(world):
+def test_a_commit_that_always_loses_ends_with_an_error(world, monkeypatch):
+    monkeypatch.setattr(commit_module, "MAX_ATTEMPTS", 12)
+    monkeypatch.setattr(commit_module, "MAX_SECONDS", 10)
     others = iter(range(10_000))
 
     def always(sent):

@@ -240,13 +240,13 @@ def test_many_are_opened_once_whatever_becomes_of_a_request(versioned: bool) -> 
 
 
 # Together every request.
-_FIRST = [1, *(pytest.param(n, marks=pytest.mark.wide) for n in range(2, 8))]
+_FIRST = [1, *(pytest.param(n, marks=pytest.mark.wide) for n in range(2, 14))]
 
 
 @pytest.mark.parametrize("first", _FIRST)
 def test_many_end_once_whatever_becomes_of_a_request(first: int) -> None:
     fates = (Fate.UNSENT, Fate.LOST, Fate.TWICE, Fate.KILLED_BEFORE, Fate.KILLED_AFTER)
-    Scene(many, end_many, each_has_ended).strike(bool(first % 2), fates, 7, first=first)
+    Scene(many, end_many, each_has_ended).strike(bool(first % 2), fates, 13, first=first)
 
 
 def test_what_an_erasure_asks_of_the_store_beside_data_and_receipts() -> None:

@@ -28,6 +28,7 @@ from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
 from inlay.ops.metadata.load import load_pointer, load_version
 from inlay.plan.change import AddFiles, Change, RemoveFiles, SetRefs
+from inlay.plan.commit import apply
 from inlay.storage.wrapped import Asked, MeteredStore, WrappedStore
 
 from .bench import DAY, Bench, id_below, id_is, new_bench
@@ -375,9 +376,7 @@ def test_an_object_of_the_boundarys_own_second_is_kept(bench: Bench) -> None:
 
 
 def test_an_entry_of_a_shared_segment_that_only_an_older_version_needs_is_kept() -> None:
-    bench = new_bench()
-    while not bench.load().snapshot.files.segments:
-        bench.append(1)
+    bench = _with_a_segment()
     before = bench.load().snapshot.version
     rows = bench.rows()
     segment = bench.load().snapshot.files.segments[0]
@@ -404,13 +403,22 @@ def test_archives_that_are_gone_already_cost_no_request_each() -> None:
     assert metered.usage().total <= 8
 
 
+def _with_a_segment() -> Bench:
+    """Of a few files, which a pointer of a kilobyte has no room for."""
+    bench = new_bench()
+    with pytest.MonkeyPatch.context() as lower:
+        lower.setattr(apply, "POINTER_TARGET_BYTES", 1_000)
+        lower.setattr(apply, "INLINE_MIN_BYTES", 0)
+        while not bench.load().snapshot.files.segments:
+            bench.append(1)
+    return bench
+
+
 @pytest.mark.parametrize("tagged", [True, False])
 def test_a_missing_segment_of_an_expired_version_stops_everything_if_a_tag_names_it(
     tagged: bool,
 ) -> None:
-    bench = new_bench()
-    while not bench.load().snapshot.files.segments:
-        bench.append(1)
+    bench = _with_a_segment()
     old = bench.load().snapshot
     if tagged:
         _tag(bench, "audit", old.version)
@@ -434,9 +442,7 @@ def test_a_missing_segment_of_an_expired_version_stops_everything_if_a_tag_names
 
 def test_a_missing_segment_of_what_a_lost_tag_kept_is_no_damage() -> None:
     """Another run deletes archive and segments in no order: this one may see the first alone."""
-    bench = new_bench()
-    while not bench.load().snapshot.files.segments:
-        bench.append(1)
+    bench = _with_a_segment()
     old = bench.load().snapshot
     _tag(bench, "audit", old.version)
     bench.delete(id_below(bench.next_id))

@@ -150,12 +150,12 @@ def test_a_rebase_looks_only_into_what_came_since(table: Table) -> None:
 
 def test_a_table_in_no_order_is_clustered_in_steps_and_then_opens_few_leaves() -> None:
     table = Table()
-    for _ in range(16):
+    for _ in range(8):
         table.commit(Change(operation="append", updates=(AddFiles(table.files(1_000)),)))
     asked = f"k = {table.file().stats[1].lower}"
     keys = {f.key for f in table.load().files()}
     one = cluster_metadata(table.fresh(), budget=Budget(max_bytes=10))
-    assert one.steps == 0 and one.depth >= 16
+    assert one.steps == 0 and one.depth >= 8 > DEPTH
     done = cluster_metadata(table.fresh())
     assert done.steps >= 1 and done.depth <= DEPTH
     assert {f.key for f in table.load().files()} == keys and list(table.unsound()) == []
@@ -192,12 +192,12 @@ def test_thousands_of_pending_deletes_are_read_in_a_few_requests() -> None:
     table = Table()
     for _ in range(3):
         table.commit(Change(operation="append", updates=(AddFiles(in_order(table, 1_000)),)))
-    for n in range(60):  # by processes that have read nothing yet
+    for n in range(30):  # by processes that have read nothing yet
         table.forget()
         ranges = [KeyRange(1, low, low + 3) for low in range(10 + n, 30_000, 300)]
         markers = tuple(Marker(id=table.ctx.new_id(), body=body) for body in ranges)
         table.commit(Change(operation="delete", updates=(AddMarkers(markers),)))
-    assert table.loaded.snapshot.totals.markers > 5_900
+    assert table.loaded.snapshot.totals.markers > 2_900
     before, ctx = table.store.usage(), table.fresh()
     assert Scan(ctx, load_pointer(ctx).state, where="k = 15001").plan.tasks
     used = table.used(before)

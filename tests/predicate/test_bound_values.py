@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import inlay
@@ -66,6 +66,7 @@ def test_a_value_finds_its_row_and_sets_it(name: str) -> None:
         assert t.count(where=f"{name} IS NULL") == 2
 
 
+@settings(deadline=None, max_examples=30)
 @given(st.text(st.characters(codec="utf-8")))
 def test_no_text_becomes_part_of_the_condition(text: str) -> None:
     t = new_table([ROW | {"name": text}, ROW | {"id": 8, "name": text + "x"}])

@@ -57,7 +57,7 @@ def entries(draw: Any) -> DataFile:
     )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(
     found=st.lists(entries(), min_size=1, max_size=8),
     predicate=st.just(TRUE) | PREDICATES,
