@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import inlay.ops.maintain.compact as module
-from inlay.format.entry import Marker, Rows
+from inlay.format.entry import Marker, MarkerBody, RowGroups, Rows, Where
 from inlay.ops.commit.driver import commit
 from inlay.ops.maintain.compact import compact
 from inlay.ops.metadata.load import load_entries
@@ -52,6 +52,33 @@ def test_deletes_are_folded_into_the_files_that_are_packed(bench: Bench) -> None
     assert list(bench.load().state.markers()) == []
     assert sorted(bench.rows()) == before
     assert bench.load().snapshot.totals.rows == 27
+
+
+@pytest.mark.parametrize(
+    ("groups", "deletes", "folded"),
+    [
+        (2, [], False),
+        (2, [Rows((0,))], False),
+        (2, [Rows((0, 5))], True),  # half of a row group may be gone
+        (1, [Rows((0, 5))], False),
+        (2, [Rows((0,)), Rows((5,))], False),  # they may be the same row
+        (2, [RowGroups((1,)), Rows((0,))], True),
+        (2, [Where(id_below(1)), Rows((0,))], True),  # evaluated by each scan
+    ],
+)
+def test_deletes_are_folded_where_scans_pay_for_them(
+    groups: int, deletes: list[MarkerBody], folded: bool
+) -> None:
+    """Of a file of eight rows that is large enough."""
+    bench = new_bench(properties=[("write.row_group_rows", 8 // groups)])
+    bench.append(8)
+    [entry] = bench.load().state.files()
+    assert entry.row_groups == groups
+    for body in deletes:
+        marker = Marker(id=bench.ctx.new_id(), body=body, file=entry.key)
+        commit(bench.ctx, Change(operation="delete", updates=(AddMarkers((marker,)),)))
+    units = plan_compaction(bench.load().state, small_bytes=1).units
+    assert [unit.kind for unit in units] == ["fold"] * folded
 
 
 def test_a_file_whose_rows_are_all_deleted_is_dropped_unread(bench: Bench) -> None:

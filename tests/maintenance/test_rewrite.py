@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from pyroaring import BitMap, BitMap64
 from inlay.errors import InvalidRequest
 from inlay.format.entry import Marker, RowGroups, Rows
 from inlay.ops.commit.driver import Committed, commit
+from inlay.ops.maintain import rewrite as rewrite_module
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.maintain.rewrite_file import position_map, rewrite_task
@@ -18,6 +20,9 @@ from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.write.append import append
 from inlay.plan.change import AddMarkers, Change, DropMarkers, ReplaceFiles, Unit
 from inlay.plan.scan import FileTask
+from inlay.storage.base import ByteRange, Got
+from inlay.storage.memory import MemoryStore
+from inlay.storage.wrapped import MeteredStore
 
 from .bench import Bench, id_below, id_is
 
@@ -305,3 +310,23 @@ def _land(bench: Bench, marker: Marker) -> None:
         base=load_pointer(bench.ctx),
     )
     assert isinstance(done, Committed)
+
+
+def test_ranges_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that is just as long as what is left of the bound is; whoever only looks adds none."""
+    monkeypatch.setattr(rewrite_module, "REMEMBERED_BYTES", 30)
+    store = MeteredStore(MemoryStore("b"))
+    store.put("o", bytes(range(100)))
+    remembered = rewrite_module._RememberedRanges(store)
+
+    def asks(start: int, end: int, of: Any = remembered) -> int:
+        before = store.usage().requests.get("get", 0)
+        got = of.get("o", byte_range=ByteRange(start, end))
+        assert isinstance(got, Got) and got.body == bytes(range(start, end))
+        return store.usage().requests.get("get", 0) - before
+
+    aside = remembered.as_it_is()
+    assert [asks(94, 95, aside), asks(94, 95, aside)] == [1, 1]
+    assert [asks(0, 20), asks(20, 30), asks(30, 31)] == [1, 1, 1]
+    assert [asks(0, 20), asks(5, 20), asks(21, 25), asks(19, 21), asks(30, 31)] == [0, 0, 0, 1, 1]
+    assert asks(0, 5, remembered.as_it_is()) == 0

@@ -358,6 +358,55 @@ def test_a_merge_says_which_rows_a_restore_took_from_both(place: Place, taken: s
     assert place.open().refs.merge("other").note == "", "of a restore that was before"
 
 
+@pytest.mark.parametrize(
+    ("back_to", "later", "removes", "expected", "says_so"),
+    [
+        ("fork", False, False, [2, 3, 4], False),
+        ("fork", False, True, [], False),
+        ("fork", True, False, [2, 4], False),  # deleted after the restore: no restore took it
+        ("before", False, False, [1, 2, 3, 4], False),
+        ("after", False, False, [3, 4], True),
+        ("after", False, True, [], False),
+        ("after", True, False, [4], True),
+    ],
+)
+def test_a_merge_over_a_restore_of_main_has_what_each_side_did(
+    place: Place, back_to: str, later: bool, removes: bool, expected: list[int], says_so: bool
+) -> None:
+    """Main is restored to the version that the branch began with, or to one with a delete less or more."""
+    versions = {}
+    place.table.append(rows([1, 2, 3]))
+    for name, where in (("before", "id = 1"), ("fork", "id = 2"), ("after", None)):
+        versions[name] = place.open().version
+        if name == "fork":
+            branch = place.open().refs.branch("work")
+        if where is not None:
+            place.open().delete(where, mode="vector")
+    if removes:
+        branch.delete("TRUE", mode="rewrite")
+    else:
+        branch.append(rows([4]))
+    place.open().append(rows([9]))
+    place.open().refs.restore(version=versions[back_to])
+    if later:
+        place.open().delete("id = 3", mode="vector")
+    done = place.open().refs.merge("work")
+    assert done.committed and ("main was restored since" in done.note) is says_so
+    assert ids(place.open()) == expected
+
+
+def test_a_branch_of_a_restored_main_is_not_told_of_that_restore(place: Place) -> None:
+    place.table.append(rows([1, 2]))
+    before = place.open().version
+    place.open().append(rows([3]))
+    place.open().refs.restore(version=before)
+    place.open().refs.branch("work").append(rows([4]))
+    place.open().delete("id = 1", mode="rewrite")
+    done = place.open().refs.merge("work")
+    assert done.committed and done.note == ""
+    assert ids(place.open()) == [2, 4]
+
+
 # -- others get in the way ------------------------------------------------------------------------
 
 
