@@ -79,6 +79,7 @@ def test_a_read_outside_of_the_plan_is_counted(lake: Any) -> None:
     file.seek(10)
     assert file.read(5) == BODY[10:15]
     assert file.unplanned == 1
+    assert file.read(0) == b"" and file.tell() == 15 and file.unplanned == 1
 
 
 def test_a_long_range_is_fetched_in_pieces_and_read_as_one(lake: Any, monkeypatch: Any) -> None:
