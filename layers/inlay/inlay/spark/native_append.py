@@ -301,8 +301,8 @@ def _columns(frame: DataFrame, schema: Schema) -> Iterator[Any]:
                 fitting = column.try_cast(wanted.dataType)
                 kind = wanted.dataType.simpleString()
                 why = f"column {field.name!r} has a value in the data that {kind} does not have"
-                is_lost = fitting.isNull() & column.isNotNull()
-                column = f.when(is_lost, f.raise_error(f.lit(why))).otherwise(fitting)
+                lost = f.when(column.isNotNull(), f.raise_error(f.lit(why)))
+                column = f.coalesce(fitting, lost)
             elif isinstance(wanted.dataType, StringType):
                 # One call, and no CASE: compiled code of many columns stays small enough to be fast.
                 column = f.validate_utf8(column)
