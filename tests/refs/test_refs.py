@@ -182,19 +182,39 @@ def test_deletes_of_a_branch_hit_only_rows_that_they_saw(place: Place) -> None:
 
 
 @pytest.mark.parametrize("change", ["update", "upsert"])
-def test_a_row_that_both_sides_changed_is_there_as_each_made_it(place: Place, change: str) -> None:
-    """As the page says. Rows are told apart by where they are; a row that both deleted is gone once."""
+@pytest.mark.parametrize(
+    ("on_branch", "on_main"),
+    [([1, 2], [2, 3]), ([1, 2, 3], [2]), ([1, 2, 3],) * 2],
+)
+def test_a_row_that_both_sides_changed_is_there_as_each_made_it(
+    place: Place, change: str, on_branch: list[int], on_main: list[int]
+) -> None:
+    """And the merge says so. Rows are told apart by where they are."""
     place.table.append(rows([1, 2, 3]))
     branch = place.table.refs.branch("work")
-    for side, mark in ((branch, 7), (place.open(), 8)):
+    for side, mark, changed in ((branch, 7, on_branch), (place.open(), 8, on_main)):
         if change == "update":
-            side.update({"mark": mark}, where="id = 2", mode="vector")
+            within = ", ".join(map(str, changed))
+            side.update({"mark": mark}, where=f"id IN ({within})", mode="vector")
         else:
-            side.upsert(rows([2], mark=mark), on="id")
+            side.upsert(rows(changed, mark=mark), on="id")
+    done = place.open().refs.merge("work")
+    twice = len({*on_branch} & {*on_main})
+    assert f"rows (up to {twice}) were changed or deleted on main and on 'work'" in done.note
+    merged = place.open().scan().to_arrow().to_pylist()
+    made = {(i, 7) for i in on_branch} | {(i, 8) for i in on_main}
+    assert {(row["id"], row["mark"]) for row in merged} == made
+    assert len(merged) == len(made)
+
+
+def test_a_row_that_both_sides_deleted_is_nothing_to_speak_of(place: Place) -> None:
+    place.table.append(rows([1, 2, 3]))
+    branch = place.table.refs.branch("work")
+    for side in (branch, place.open()):
         side.delete("id = 1", mode="vector")
-    place.open().refs.merge("work")
-    merged = place.open().scan(where="id < 3").to_arrow().sort_by("mark").to_pylist()
-    assert [(row["id"], row["mark"]) for row in merged] == [(2, 7), (2, 8)]
+    branch.append(rows([4]))
+    done = place.open().refs.merge("work")
+    assert (done.note, ids(place.open())) == ("", [2, 3, 4])
 
 
 def test_a_file_rewritten_on_both_sides_is_a_conflict_that_changes_nothing(place: Place) -> None:

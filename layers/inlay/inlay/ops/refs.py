@@ -286,11 +286,11 @@ def merge(
     """
     main = replace(ctx, branch=None)
     positions = _Positions(main)
-    taken_back: tuple[str, ...] = ()
+    note = ""
 
     def plan(loaded: LoadedTable) -> Change | None:
-        nonlocal taken_back
-        taken_back = ()
+        nonlocal note
+        note = ""
         table = loaded.snapshot
         ref = _mergeable(ctx, table, name)
         if ref.head is None and ref.version == ref.base:
@@ -310,17 +310,11 @@ def merge(
                 next_step="Merge it: `inlay merge`, or `t.refs.merge(name)`",
                 table=ctx.uri,
             )
-        change, taken_back = _merge(main, loaded, name, ref, positions)
+        change, note = _merge(main, loaded, name, ref, positions)
         return replace(change, request=request)
 
     done = commit_planned(main, load_pointer(main), plan)
-    if not taken_back or not isinstance(done, Committed):
-        return done
-    note = (
-        f"main was restored since {name!r} began: rows of {len(taken_back)} of its files that {name!r} "
-        "still had may be on neither side now; the versions before this one have them"
-    )
-    return replace(done, note=note)
+    return replace(done, note=note) if note and isinstance(done, Committed) else done
 
 
 def _mergeable(ctx: Context, table: Snapshot, name: str) -> Ref:
@@ -339,8 +333,9 @@ def _mergeable(ctx: Context, table: Snapshot, name: str) -> Ref:
 
 def _merge(
     ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _Positions
-) -> tuple[Change, tuple[str, ...]]:
-    """The change, and the files of which rows are on neither side after it (`MergePlan.taken_back`)."""
+) -> tuple[Change, str]:
+    """The change, and a note of rows that are on neither side after it (`MergePlan.taken_back`), or may be
+    there twice (`MergePlan.on_both`)."""
     table = loaded.snapshot
     loaded = replace(loaded, state=load_entries(ctx, loaded.state))
     branch = State(ref_view(table, load_content(ctx, table, ref), ref.since), loaded.state.contents)
@@ -384,7 +379,20 @@ def _merge(
         uploaded_us=loaded.date_us if any(m.object_key for m in updates[1].markers) else None,
         deleted_rows=None,
     )
-    return change, plan.taken_back
+    notes = []
+    if plan.taken_back:
+        notes.append(
+            f"main was restored since {name!r} began: rows of {len(plan.taken_back)} of its files that "
+            f"{name!r} still had may be on neither side now; the versions before this one have them"
+        )
+    mine = positions.of(plan.on_both, table)
+    twice = plan.emptied + sum(len(rows & deleted.get(f, rows)) for f, rows in mine.items())
+    if twice:
+        notes.append(
+            f"rows (up to {twice}) were changed or deleted on main and on {name!r}: one that both updated "
+            "is there as each made it, under one key"
+        )
+    return change, "; ".join(notes)
 
 
 def _merged_rows(

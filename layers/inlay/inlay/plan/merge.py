@@ -41,14 +41,18 @@ from inlay.plan.scan import FileTask, fields_of_marker, marker_may_hit
 class MergePlan:
     """`added` and `marked` name the rows of a file that the branch deleted (`FileTask.only`: those that
     these markers hit); `removed` are files to remove. `contested` must hold no deleted row, otherwise it is
-    a conflict. `erasing` are markers of open erasures on added files. `taken_back` are files of which the
-    branch still has rows that main lost by a restore; `is_empty`: the branch itself changed nothing."""
+    a conflict. `erasing` are markers of open erasures on added files. Where both sides added rows, what
+    both deleted may be there in two new forms: `on_both` are files of which the branch deleted rows, with
+    main's deletes since it began, `emptied` counts rows of files that both emptied. `taken_back` are files
+    of which the branch still has rows that main lost by a restore; `is_empty`: nothing is to be merged."""
 
     added: tuple[FileTask, ...] = ()
     marked: tuple[FileTask, ...] = ()
     removed: tuple[str, ...] = ()
     contested: tuple[FileTask, ...] = ()
     erasing: tuple[Marker, ...] = ()
+    on_both: tuple[FileTask, ...] = ()
+    emptied: int = 0
     taken_back: tuple[str, ...] = ()
 
     @property
@@ -99,22 +103,29 @@ def plan_merge(main: State, branch: State, base: State, *, fork: int) -> MergePl
             is_less = any((m.sequence or 0) <= main.snapshot.replaced for m in came)
             if entry.key in kept and (entry_on_main is None or is_less):
                 taken_back.append(entry.key)
+    since = _Deletes(main, since=fork)
     if any(_is_rewritten(t.file) for t in added):
         # Rows of a removed file may be in others now, where main's deletes would miss them.
         if missing:
             return _conflict(
                 missing[0], "was replaced on the branch, and replaced or emptied on main"
             )
-        since = _Deletes(main, since=fork)
         contested += [task for key in removed if (task := since.of(on_main[key])).only]
     elif missing and any(_is_rewritten(f) for f in on_main.values() if f.key not in common):
         return _conflict(missing[0], "was emptied on the branch, and replaced on main")
+    both: list[DataFile] = []
+    emptied = 0
+    if added and on_main.keys() - common:
+        both = [*(t.file for t in marked), *(on_main[key] for key in removed if key in on_main)]
+        emptied = sum(f.rows for f in base.files() if f.key in missing)
     return MergePlan(
         added=tuple(added),
         marked=tuple(marked),
         removed=tuple(key for key in removed if key in on_main),
         contested=tuple(contested),
         erasing=tuple(erasing),
+        on_both=tuple(map(since.of, both)),
+        emptied=emptied,
         taken_back=tuple(taken_back),
     )
 
