@@ -521,14 +521,10 @@ class Unchanged:
 class Stale:
     """Holds objects that GC may delete: they must be uploaded again."""
 
-    boundary_us: int
-
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """Another catalog has the table, since `version` was published."""
-
-    version: int
+    """Another catalog has the table."""
 
 
 _NotDue = AlreadyApplied | Unchanged | Conflict | Stale | RequestRefused | HandedOver

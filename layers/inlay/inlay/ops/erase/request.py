@@ -33,7 +33,7 @@ from inlay.ops.commit.driver import (
 )
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import check_landing
-from inlay.ops.erase.last_look import shown_name
+from inlay.ops.erase.last_look import Landing, shown_name
 from inlay.ops.erase.receipt import Lists
 from inlay.ops.maintain.rewrite import plan_erased, rewrite_erased
 from inlay.ops.maintain.rewrite_file import ResourceLimits
@@ -515,10 +515,39 @@ def erase_status(
 def _status_of(
     ctx: Context, loaded: LoadedTable, prefix: str | None, failures: Mapping[str, str]
 ) -> tuple[ErasureStatus, ...]:
-    if not loaded.snapshot.erasures:
+    """Of each open erasure: every content and the landing zone are looked at once for all."""
+    erasures = loaded.snapshot.erasures
+    if not erasures:
         return ()
     loaded = with_entries(ctx, loaded)
-    waiting = _waiting(ctx, loaded, prefix, failures)
+    held = legal_holds(loaded.snapshot)
+    unclean = [(n, unclean_files(c.state, erasures)) for n, c in each_content(ctx, loaded)]
+    rewriting = [e for e in erasures if e.phase == REWRITE]
+    landed = check_landing(ctx, loaded, rewriting, prefix) if rewriting and prefix else {}
+
+    def waits_for(erasure: Erasure) -> Iterator[Waiting]:
+        is_first, why = False, "a delete committed since has to be applied"
+        match erasure.phase:
+            case "rewrite":
+                is_first, why = True, "it has to be rewritten"
+            case "purge":
+                reason = "readers of old versions may still be running"
+                yield Waiting("time", "collect_garbage", reason)
+            case "sweep":
+                reason = "writers from before may still be running"
+                yield Waiting("time", "collect_garbage", reason)
+        for name, files in unclean:
+            for key in () if is_first and name in held else files[erasure.id]:
+                yield Waiting("file", key, failures.get(key, why + ref_suffix(name)))
+        for name in held if is_first else ():
+            yield Waiting("hold", name, "a legal hold keeps old versions")
+        landing = landed.get(erasure.id, Landing())
+        yield from landing.waiting
+        for version in (*landing.ingested, *landing.dead):
+            yield Waiting("landing", version.key, "collect_garbage has to delete it")
+        for upload in landing.uploads:
+            yield Waiting("landing", upload.key, "collect_garbage has to abort the upload")
+
     return tuple(
         ErasureStatus(
             id=erasure.id,
@@ -528,51 +557,7 @@ def _status_of(
             opened_us=erasure.opened_us,
             objects=erasure.objects,
             rows=erasure.rows,
-            waiting=tuple(waiting[erasure.id]),
+            waiting=tuple(waits_for(erasure)),
         )
-        for erasure in loaded.snapshot.erasures
+        for erasure in erasures
     )
-
-
-def _waiting(
-    ctx: Context, loaded: LoadedTable, prefix: str | None, failures: Mapping[str, str]
-) -> dict[str, list[Waiting]]:
-    """What each open erasure waits for: every content and the landing zone are looked at once for all."""
-    erasures = loaded.snapshot.erasures
-    waiting: dict[str, list[Waiting]] = {e.id: [] for e in erasures}
-    for erasure in erasures:
-        match erasure.phase:
-            case "rewrite":
-                continue
-            case "purge":
-                reason = "readers of old versions may still be running"
-            case "sweep":
-                reason = "writers from before may still be running"
-        waiting[erasure.id].append(Waiting("time", "collect_garbage", reason))
-    held = legal_holds(loaded.snapshot)
-    rewriting = [e for e in erasures if e.phase == REWRITE]
-    for name, content in each_content(ctx, loaded):
-        unclean = unclean_files(content.state, erasures)
-        for erasure in erasures:
-            is_first = erasure.phase == REWRITE
-            if is_first and name in held:
-                continue
-            reason = "it has to be rewritten" if is_first else _LATE_DELETE
-            for key in unclean[erasure.id]:
-                why = failures.get(key, reason + ref_suffix(name))
-                waiting[erasure.id].append(Waiting("file", key, why))
-    for erasure in rewriting:
-        for name in held:
-            waiting[erasure.id].append(Waiting("hold", name, "a legal hold keeps old versions"))
-    landed = check_landing(ctx, loaded, rewriting, prefix) if rewriting and prefix else {}
-    for erasure_id, landing in landed.items():
-        waits = waiting[erasure_id]
-        waits += landing.waiting
-        for version in (*landing.ingested, *landing.dead):
-            waits.append(Waiting("landing", version.key, "collect_garbage has to delete it"))
-        for upload in landing.uploads:
-            waits.append(Waiting("landing", upload.key, "collect_garbage has to abort the upload"))
-    return waiting
-
-
-_LATE_DELETE = "a delete committed since has to be applied"

@@ -303,16 +303,8 @@ def repack(ctx: Context, loaded: LoadedTable, keys: Collection[str], *, max_byte
 def _hand_over(ctx: Context, loaded: LoadedTable, deadline: float | None) -> CompactResult:
     """For a table with too many files to plan: put its metadata in order."""
     ordered = cluster_metadata(ctx, base=loaded, budget=Budget(deadline=deadline))
-    last = ordered.loaded.snapshot
-    return CompactResult(
-        version=last.version,
-        commit_id=last.commit.id if ordered.steps else None,
-        commits=ordered.steps,
-        merged_metadata=ordered.steps > 0,
-        left=last.totals.files,
-        left_bytes=last.totals.bytes,
-        hand_over=True,
-    )
+    result, totals = _result(Run(loaded), ordered, merged=False), ordered.loaded.snapshot.totals
+    return replace(result, left=totals.files, left_bytes=totals.bytes, hand_over=True)
 
 
 def unit_bytes_for(memory_bytes: int | None) -> int | None:

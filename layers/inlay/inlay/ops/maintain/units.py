@@ -160,7 +160,6 @@ def run_units(
         if not batch:
             run.leave(works)
             return run
-        uploaded_us = run.loaded.date_us
         carried_out: list[Done] = []
         begun: set[tuple[str, ...]] = set()
         try:
@@ -182,7 +181,7 @@ def run_units(
         finally:
             # Also when the store failed in between: finished work need not be repeated.
             if carried_out:
-                _commit(ctx, run, operation, carried_out, idle, uploaded_us)
+                _commit(ctx, run, operation, carried_out, idle)
         if budget.is_over(ctx):
             run.leave([w for w in works if w.inputs not in begun])
             return run
@@ -330,12 +329,11 @@ def _commit(
     operation: str,
     carried_out: list[Done],
     idle: Callable[[State], tuple[str, ...]],
-    uploaded_us: int,
 ) -> None:
     writes = any(d.written_bytes for d in carried_out)
     change = Change(
         operation=operation,
-        uploaded_us=uploaded_us if writes else None,
+        uploaded_us=run.loaded.date_us if writes else None,
         deleted_rows=0,
         updates=(
             ReplaceFiles(tuple(d.unit for d in carried_out)),

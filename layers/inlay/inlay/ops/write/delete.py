@@ -45,6 +45,7 @@ from inlay.ops.context import Context
 from inlay.ops.data import vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_file, load_matching
 from inlay.ops.read.conditions import filter_of
+from inlay.ops.read.plan import loaded_tasks
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.pieces import distinct_rows
@@ -61,7 +62,7 @@ from inlay.plan.change import (
     Unit,
 )
 from inlay.plan.pruning.prune import Evidence
-from inlay.plan.scan import FileTask, marker_may_hit, plan_scan
+from inlay.plan.scan import FileTask, marker_may_hit
 
 if TYPE_CHECKING:
     from inlay.plan.surgery import Strategy
@@ -438,11 +439,8 @@ class _RowDelete:
         else:
             state = load_file(ctx, loaded.state, self.file)
         loaded, snapshot = replace(loaded, state=state), loaded.snapshot
-        live = {f.key: f for f in state.loaded_files() if self.file in (None, f.key)}
-        markers = list(state.markers())
-        evidence = Evidence.of_snapshot(snapshot)
-        # Other writers' statistics leave no file out.
-        tasks = plan_scan(live.values(), markers, predicate, evidence=evidence, by_rows=True).tasks
+        tasks = loaded_tasks(loaded, predicate, by_rows=True)
+        tasks = [task for task in tasks if self.file in (None, task.file.key)]
         where = filter_of(self.condition)
         positions: dict[str, BitMap64] = {}
         for task, hit in ctx.reader.positions(tasks, snapshot.schema, where):

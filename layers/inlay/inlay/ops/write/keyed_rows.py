@@ -25,13 +25,12 @@ from inlay.ops.commit.group import archive_beside
 from inlay.ops.context import Context
 from inlay.ops.data import write_batches
 from inlay.ops.metadata.load import LoadedTable, load_matching
+from inlay.ops.read.plan import loaded_tasks
 from inlay.ops.write.delete import key_field, key_markers, marker_of
 from inlay.parquet.arrow.conform import check_names
 from inlay.parquet.arrow.pieces import distinct_rows
 from inlay.parquet.arrow.types import beside_within, to_physical
 from inlay.parquet.read.selection import Projection
-from inlay.plan.pruning.prune import Evidence
-from inlay.plan.scan import plan_scan
 
 # Key values that a read looks up one by one; of more only their bounds prune.
 LISTED_KEYS = 1000
@@ -191,14 +190,8 @@ def read_matching(
     """Batches of these columns, and the file, of the live rows for which `predicate` is TRUE; the
     table with the entries that were loaded for it."""
     loaded = replace(loaded, state=load_matching(ctx, loaded.state, predicate))
-    plan = plan_scan(
-        loaded.state.loaded_files(),
-        loaded.state.markers(),
-        predicate,
-        evidence=Evidence.of_snapshot(loaded.snapshot),
-    )
     projection = Projection(schema=loaded.snapshot.schema, columns=tuple(columns), file=True)
-    batches = ctx.reader.rows(plan.tasks, projection)
+    batches = ctx.reader.rows(loaded_tasks(loaded, predicate), projection)
     return loaded, (batch for batch in batches if batch.num_rows)
 
 

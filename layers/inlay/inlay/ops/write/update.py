@@ -32,14 +32,13 @@ from inlay.ops.context import Context
 from inlay.ops.data import write_batches
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.read.conditions import filter_of
+from inlay.ops.read.plan import loaded_tasks
 from inlay.ops.write.delete import by_vectors, marker_of, mode_of, rewritten
 from inlay.parquet.arrow.assignments import assigned
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.selection import Projection
 from inlay.parse import Assignments
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, ReplaceFiles, Request, RowUpdate
-from inlay.plan.pruning.prune import Evidence
-from inlay.plan.scan import plan_scan
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
@@ -66,9 +65,7 @@ def update(
 
     def plan(loaded: LoadedTable) -> Planned | None:
         _check_bound(ctx, assignments, bound_to, loaded)
-        # The marker of a tombstone hits what a scan shows; positions are decided by the rows.
-        by_rows = chosen != "tombstone"
-        state = load_matching(ctx, loaded.state, predicate, by_rows=by_rows)
+        state = load_matching(ctx, loaded.state, predicate, by_rows=chosen != "tombstone")
         loaded = replace(loaded, state=state)
         return _plan_update(ctx, loaded, assignments, condition, chosen, request)
 
@@ -104,14 +101,8 @@ def _plan_update(
     predicate = condition.predicate
     snapshot = loaded.snapshot
     schema = snapshot.schema
-    evidence = Evidence.of_snapshot(snapshot)
-    plan = plan_scan(
-        loaded.state.loaded_files(),
-        loaded.state.markers(),
-        predicate,
-        evidence=evidence,
-        by_rows=mode != "tombstone",
-    )
+    # The marker of a tombstone hits what a scan shows; positions are decided by the rows.
+    tasks = loaded_tasks(loaded, predicate, by_rows=mode != "tombstone")
     projection = Projection(
         schema=schema,
         columns=tuple(f.id for f in schema.fields),
@@ -123,7 +114,7 @@ def _plan_update(
     width = len(schema.fields)
 
     def new_rows() -> Iterator[pa.RecordBatch]:
-        for batch in ctx.reader.rows(plan.tasks, projection):
+        for batch in ctx.reader.rows(tasks, projection):
             if batch.num_rows == 0:
                 continue
             # By position, not by name: a table may have columns named `_pos` or `_file`.
@@ -132,7 +123,7 @@ def _plan_update(
             yield from assigned(assignments, batch.select(list(range(width))), schema)
 
     checked = Declared.of(snapshot).checked(new_rows())
-    upload_bytes = sum(task.file.size for task in plan.tasks)  # at most, but for what is assigned
+    upload_bytes = sum(task.file.size for task in tasks)  # at most, but for what is assigned
     with archive_beside(ctx, loaded, upload_bytes) as uploads:
         added = tuple(write_batches(uploads.ctx, snapshot, checked, time_us=loaded.date_us))
     if not matches and request is None:

@@ -368,7 +368,7 @@ def admit(state: State, change: Change) -> Admission:
     is this library's. What was applied before stays applied."""
     boundary_us = state.snapshot.boundary.time_us or 0
     if change.uploaded_us is not None and change.uploaded_us < boundary_us:
-        return Stale(boundary_us)
+        return Stale()
     known = look_up(state, change.request, change.events)
     if not isinstance(known, frozenset):
         return known
@@ -378,7 +378,7 @@ def admit(state: State, change: Change) -> Admission:
     version = handed_over(state.snapshot.properties)
     is_done = bool(change.events) and all(event.id in known for event in change.events)
     if version is not None and not is_done and not change.of(HandOver):
-        return HandedOver(version)
+        return HandedOver()
     return Admitted(without_duplicates(change, known), known)
 
 
