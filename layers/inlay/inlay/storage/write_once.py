@@ -225,7 +225,6 @@ class Multipart:
     before_retry: Callable[[int], None]
     headers: Callable[[], Mapping[str, str]] = dict
     in_flight: int | None = None
-    limit: int = MAX_PARTS
     _upload_id: str | None = field(default=None, init=False)
     _parts: list[Part] = field(default_factory=list, init=False)
     _flying: deque[Future[Part]] = field(default_factory=deque, init=False)
@@ -276,9 +275,9 @@ class Multipart:
         if self.in_flight is not None and len(self._flying) >= self.in_flight:
             self._parts.append(self._flying.popleft().result())
         number = len(self._parts) + len(self._flying) + 1
-        if number > self.limit:
+        if number > MAX_PARTS:
             raise UnsupportedFile(
-                f"the object takes more than {self.limit} parts",
+                f"the object takes more than {MAX_PARTS} parts",
                 key=self.key,
                 next_step="Write several smaller files",
             )

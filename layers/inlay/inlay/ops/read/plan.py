@@ -13,11 +13,11 @@ from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.snapshot import Segment
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import LoadedTable, needed, resolve
+from inlay.ops.metadata.load import needed, resolve
 from inlay.parquet.footer.thrift import without_gc
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence, may_match
-from inlay.plan.scan import FileTask, ScanPlan, leaf_candidates, plan_scan
+from inlay.plan.scan import ScanPlan, leaf_candidates, plan_scan
 
 MayMatch = Callable[[Sequence[Segment]], Sequence[bool]]
 
@@ -45,16 +45,6 @@ def load_plan(
         files += state.snapshot.files.inline
         plan = plan_scan(files, list(state.markers()), predicate, evidence=evidence)
     return replace(plan, files=plan.files + left_out, pruned=plan.pruned + left_out)
-
-
-def loaded_tasks(
-    loaded: LoadedTable, predicate: Predicate, *, by_rows: bool = False
-) -> Sequence[FileTask]:
-    """Of the files whose entries are loaded those that may have a live row of `predicate`, each with its
-    deletes. `by_rows`: other writers' statistics leave no file out."""
-    state, evidence = loaded.state, Evidence.of_snapshot(loaded.snapshot)
-    files, markers = state.loaded_files(), state.markers()
-    return plan_scan(files, markers, predicate, evidence=evidence, by_rows=by_rows).tasks
 
 
 def matching(predicate: Predicate) -> MayMatch:

@@ -45,7 +45,6 @@ from inlay.ops.context import Context
 from inlay.ops.data import vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_file, load_matching
 from inlay.ops.read.conditions import filter_of
-from inlay.ops.read.plan import loaded_tasks
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.pieces import distinct_rows
@@ -62,7 +61,7 @@ from inlay.plan.change import (
     Unit,
 )
 from inlay.plan.pruning.prune import Evidence
-from inlay.plan.scan import FileTask, marker_may_hit
+from inlay.plan.scan import FileTask, marker_may_hit, plan_scan
 
 if TYPE_CHECKING:
     from inlay.plan.surgery import Strategy
@@ -369,6 +368,16 @@ def _commit_markers(
         if newest.etag != result.loaded.etag:
             return commit_planned(ctx, newest, plan)
     return result
+
+
+def loaded_tasks(
+    loaded: LoadedTable, predicate: Predicate, *, by_rows: bool = False
+) -> Sequence[FileTask]:
+    """Of the files whose entries are loaded those that may have a live row of `predicate`, each with its
+    deletes. `by_rows`: other writers' statistics leave no file out."""
+    state, evidence = loaded.state, Evidence.of_snapshot(loaded.snapshot)
+    files, markers = state.loaded_files(), state.markers()
+    return plan_scan(files, markers, predicate, evidence=evidence, by_rows=by_rows).tasks
 
 
 def by_vectors(

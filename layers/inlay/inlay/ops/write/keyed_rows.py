@@ -25,8 +25,7 @@ from inlay.ops.commit.group import archive_beside
 from inlay.ops.context import Context
 from inlay.ops.data import write_batches
 from inlay.ops.metadata.load import LoadedTable, load_matching
-from inlay.ops.read.plan import loaded_tasks
-from inlay.ops.write.delete import key_field, key_markers, marker_of
+from inlay.ops.write.delete import key_field, key_markers, loaded_tasks, marker_of
 from inlay.parquet.arrow.conform import check_names
 from inlay.parquet.arrow.pieces import distinct_rows
 from inlay.parquet.arrow.types import beside_within, to_physical

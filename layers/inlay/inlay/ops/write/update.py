@@ -32,8 +32,7 @@ from inlay.ops.context import Context
 from inlay.ops.data import write_batches
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.read.conditions import filter_of
-from inlay.ops.read.plan import loaded_tasks
-from inlay.ops.write.delete import by_vectors, marker_of, mode_of, rewritten
+from inlay.ops.write.delete import by_vectors, loaded_tasks, marker_of, mode_of, rewritten
 from inlay.parquet.arrow.assignments import assigned
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.selection import Projection

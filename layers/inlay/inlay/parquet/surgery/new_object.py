@@ -59,8 +59,6 @@ from inlay.parquet.surgery.row_group import (
 )
 from inlay.plan.parts import (
     MIB,
-    S3_LIMITS,
-    PartLimits,
     PartsError,
     PlannedPart,
     Segment,
@@ -109,7 +107,6 @@ class Assembly:
     key: str
     executor: Executor
     headers: Callable[[], Mapping[str, str]]
-    limits: PartLimits = S3_LIMITS
     window_bytes: int = WINDOW_BYTES
     before_retry: Callable[[int], None] = no_wait
     size: int = 0
@@ -125,7 +122,6 @@ class Assembly:
             headers=self.headers,
             # Of a store without copies every part is in memory, twice while it is joined.
             in_flight=None if self.store.copies_ranges else SENT_AT_ONCE,
-            limit=self.limits.count,
             before_retry=self.before_retry,
         )
 
@@ -192,7 +188,7 @@ class Assembly:
         copies = self.store.copies_ranges
         segments = [Segment(_length(p), copies and isinstance(p, ByteRange)) for p in self._pieces]
         try:
-            return plan_parts(segments, limits=self.limits, final=final)
+            return plan_parts(segments, final=final)
         except PartsError as error:
             raise UnsupportedFile(
                 str(error), key=self.key, next_step="Rewrite it into several smaller files"
