@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,18 @@ def test_a_service_that_is_not_there_says_so(embedded_aws: AwsProcess) -> None:
     with pytest.raises(ClientError) as refused:
         client("sns", embedded_aws).list_topics()
     assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 501
+
+
+def test_a_web_page_deletes_nothing(embedded_aws: AwsProcess, s3: Any, s3_bucket: str) -> None:
+    """A browser sends a form of any page to a port of its machine, and need not sign here."""
+    s3.put_object(Bucket=s3_bucket, Key="kept", Body=b"x")
+    asked = "<Delete><Object><Key>kept</Key></Object></Delete>"
+    page = {"Content-Type": "text/plain", "Origin": "https://evil.example"}
+    connection = HTTPConnection(embedded_aws.endpoint_url.removeprefix("http://"))
+    connection.request("POST", f"/{s3_bucket}?delete", asked, page)
+    assert connection.getresponse().status == 403
+    connection.close()
+    assert s3.get_object(Bucket=s3_bucket, Key="kept")["Body"].read() == b"x"
 
 
 def test_one_racer_wins_even_when_threads_switch_all_the_time() -> None:

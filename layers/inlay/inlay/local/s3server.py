@@ -208,6 +208,11 @@ class _Handler(BaseHTTPRequestHandler):
             return
         path, _, query = self.path.partition("?")
         headers = {name.lower(): value for name, value in self.headers.items()}
+        if (
+            "origin" in headers
+        ):  # any page in a browser of this machine may send a form to its ports
+            self._send(AwsAnswer.error(403, "AccessDenied", "a web page sent this"))
+            return
         try:
             answer = self.server.aws(AwsRequest(self.command, path, query, headers, body))
         except Exception:  # the server must outlive any fault of its own
