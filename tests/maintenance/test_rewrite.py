@@ -15,10 +15,11 @@ from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.maintain import rewrite as rewrite_module
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.rewrite import rewrite
-from inlay.ops.maintain.rewrite_file import position_map, rewrite_task
+from inlay.ops.maintain.rewrite_file import kept_in_groups, rewrite_task
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.write.append import append
 from inlay.plan.change import AddMarkers, Change, DropMarkers, ReplaceFiles, Unit
+from inlay.plan.positions import PositionMap
 from inlay.plan.scan import FileTask
 from inlay.storage.base import ByteRange, Got
 from inlay.storage.memory import MemoryStore
@@ -298,7 +299,7 @@ def test_an_unknown_strategy_is_refused(bench: Bench) -> None:
 
 
 def test_the_position_map_of_a_rewrite_follows_the_kept_rows() -> None:
-    found = position_map(BitMap([0, 2, 5, 6]), [3, 2, 2])
+    found = PositionMap.of([3, 2, 2], kept_in_groups(BitMap([0, 2, 5, 6]), [3, 2, 2]))
     assert found.map([0, 2, 5, 6]) == [0, 1, 2, 3]
     assert found.map([1, 3, 4]) == []
 

@@ -151,11 +151,6 @@ def kept_in_groups(kept: BitMap, group_rows: Sequence[int]) -> dict[int, BitMap]
     return kept_rows
 
 
-def position_map(kept: BitMap, group_rows: Sequence[int]) -> PositionMap:
-    """The map of a 1:1 rewrite that keeps these positions."""
-    return PositionMap.of(group_rows, kept_in_groups(kept, group_rows))
-
-
 def rewrite_task(
     ctx: Context,
     loaded: LoadedTable,
@@ -451,7 +446,8 @@ def _as_a_whole(ctx: Context, loaded: LoadedTable, task: FileTask, looked: RowDe
             f"{len(looked.kept)} rows should stay, {output.rows} were read", key=task.file.key
         )
     # What another writer says of a file is searched by the next erasure, too.
-    positions = position_map(looked.kept, looked.group_rows)
+    rows = looked.group_rows
+    positions = PositionMap.of(rows, kept_in_groups(looked.kept, rows))
     return _Made(replace(output, own=not described), positions)
 
 
