@@ -25,7 +25,7 @@ def block(at: int | None, length: int | None, *, start: int = 10_000, value: Any
     chunk = SimpleNamespace(bloom_offset=at, bloom_length=length)
     footer: Any = SimpleNamespace(
         start=start,
-        row_groups=[SimpleNamespace(column=lambda ordinal: chunk)],
+        row_group=lambda ordinal: SimpleNamespace(column=lambda leaf: chunk),
         leaves=[SimpleNamespace(type=Physical.INT64)],
     )
     return bloom_block(footer, 0, 0, LONG, value)

@@ -18,7 +18,7 @@ from inlay.format.predicate import And, Comparison, In, Literal, Or
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.parquet.arrow.expression import ExpressionFilter
 from inlay.parquet.arrow.types import schema_from_arrow
-from inlay.parquet.footer.footer import decode_footer
+from inlay.parquet.footer.footer import RowGroup, decode_footer
 from inlay.parquet.footer.pages import BLOOM_HEADER_BYTES, bloom_length
 from inlay.parquet.read.selection import (
     MAX_ASKED,
@@ -251,3 +251,21 @@ def test_so_many_values_are_asked_for_and_no_more() -> None:
         absent.reset_mock()
         assert surely_false(In(1, LONG, tuple(range(number))), absent) is (asked > 0)
         assert absent.call_count == asked
+
+
+@pytest.mark.parametrize("groups", [8, 32])
+def test_what_is_looked_up_in_a_footer_grows_with_the_row_groups_alone(
+    new_lake: Any, groups: int, monkeypatch: Any
+) -> None:
+    """One row of each row group: as many looks for each, however many there are."""
+    made = Mock(wraps=RowGroup)
+    monkeypatch.setattr("inlay.parquet.footer.footer.RowGroup", made)
+    rows = ROWS // groups * groups
+    table = TABLE.slice(0, rows)
+    lake = new_lake()
+    [entry] = lake.write(table, row_group_rows=rows // groups)
+    one_of_each = tuple(range(3, rows, rows // groups))
+    made.reset_mock()
+    read = lake.read([entry], SCHEMA, columns=["word"], predicate=In(ID, LONG, one_of_each))
+    assert read["word"].equals(table["word"].take(list(one_of_each)))
+    assert groups <= made.call_count <= 12 * groups

@@ -240,6 +240,10 @@ class Footer:
     def row_groups(self) -> list[RowGroup]:
         return [RowGroup(tree, at) for at, tree in enumerate(self.tree[File.GROUPS])]
 
+    def row_group(self, ordinal: int) -> RowGroup:
+        """One of `row_groups`, without making the others."""
+        return RowGroup(self.tree[File.GROUPS][ordinal], ordinal)
+
     @property
     def num_row_groups(self) -> int:
         return len(self.tree[File.GROUPS])

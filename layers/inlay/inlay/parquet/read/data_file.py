@@ -583,7 +583,7 @@ def in_units(
         stored_here = stored_bytes(chunks)
         decoded_here = decoded_bytes(chunks)
         if any(_may_repeat_texts(c) for c in chunks) and file.footer is not None:
-            columns = file.footer.row_groups[group.ordinal].columns
+            columns = file.footer.row_group(group.ordinal).columns
             decoded = sum(chunk_bytes(columns[leaf]) for leaf in file.leaves(tops))
             decoded_here = max(decoded_here, decoded)
         check_memory(decoded_here, key=file.task.file.key)

@@ -261,7 +261,7 @@ class _GroupReader:
         if decoded is not None:
             return decoded
         places = index_place(footer, group, leaf.ordinal)
-        bounds = footer.row_groups[group].column(leaf.ordinal).column_index
+        bounds = footer.row_group(group).column(leaf.ordinal).column_index
         if places is None or bounds is None or not self.held.holds(ByteRange(*bounds)):
             return None
         if not self.held.holds(places):
@@ -408,7 +408,7 @@ class _GroupReader:
         index = self.held.content(place)
         if number_of_pages(index) in crowded:
             return None
-        group = footer.row_groups[ordinal]
+        group = footer.row_group(ordinal)
         pages = pages_of(index, group.column(leaf), group.num_rows)
         self._pages[ordinal, leaf] = pages
         return pages
@@ -607,7 +607,7 @@ class _GroupReader:
             return
 
         def held() -> Iterator[Pages]:
-            columns = footer.row_groups[group.ordinal].columns
+            columns = footer.row_group(group.ordinal).columns
             for leaf in leaves:
                 place = chunk_range(self.file.metadata.row_group(group.ordinal).column(leaf))
                 if place is not None and place.end <= self.file.task.file.size:

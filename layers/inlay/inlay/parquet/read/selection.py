@@ -202,7 +202,7 @@ def column_pages(
     footer: Footer, group: int, leaf: Leaf, column_index: bytes, offset_index: bytes
 ) -> ColumnPages | None:
     """None where the indexes cannot be read, or say nothing."""
-    row_group = footer.row_groups[group]
+    row_group = footer.row_group(group)
     pages = pages_of(offset_index, row_group.column(leaf.ordinal), row_group.num_rows)
     try:
         tree, _ = decode_struct(column_index)
@@ -321,7 +321,7 @@ def bloom_block(
     footer: Footer, group: int, ordinal: int, kind: Primitive, value: Value
 ) -> Block | None:
     """None where the chunk has no filter, or a value of this type cannot be looked up in it."""
-    chunk = footer.row_groups[group].column(ordinal)
+    chunk = footer.row_group(group).column(ordinal)
     at, length = chunk.bloom_offset, chunk.bloom_length
     raw = plain_bytes(footer.leaves[ordinal].type, kind, value)
     if at is None or length is None or raw is None or at + length > footer.start:

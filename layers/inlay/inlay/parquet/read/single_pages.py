@@ -220,7 +220,7 @@ def false_indexes(footer: Footer, read: Read) -> Iterator[str]:
 def index_range(footer: Footer, group: int, leaf: int) -> ByteRange | None:
     """The range of a chunk's offset index, if reading it may save a part of the chunk."""
     place = index_place(footer, group, leaf)
-    if place is None or footer.row_groups[group].column(leaf).compressed_size < MIN_CHUNK_BYTES:
+    if place is None or footer.row_group(group).column(leaf).compressed_size < MIN_CHUNK_BYTES:
         return None
     return place
 
@@ -230,7 +230,7 @@ def index_place(footer: Footer, group: int, leaf: int) -> ByteRange | None:
     if leaf >= len(footer.leaves):
         return None
     shape = footer.leaves[leaf]
-    chunk = footer.row_groups[group].column(leaf)
+    chunk = footer.row_group(group).column(leaf)
     flat = len(shape.path) == 1 and shape.repetition_level == 0
     place = chunk.offset_index
     if not flat or place is None or not has_known_indexes(footer.created_by):
@@ -285,7 +285,7 @@ def sparse_column(
     or would save too little."""
     if not pages or footer.leaves[leaf].type is Physical.INT96:  # read as the whole file is
         return None
-    chunk = footer.row_groups[group].column(leaf)
+    chunk = footer.row_group(group).column(leaf)
     start, head = chunk.start, pages[0].start
     dictionary = ByteRange(start, head) if start < head else None
     column = SparseColumn(footer, footer.leaves[leaf], chunk, field, dictionary, needed)

@@ -264,7 +264,7 @@ class GroupEditor:
         """What happens to a group, which is read and written again when this is first asked."""
         if ordinal in self._fates:
             return self._fates[ordinal]
-        group, kept = self.footer.row_groups[ordinal], self.kept.get(ordinal)
+        group, kept = self.footer.row_group(ordinal), self.kept.get(ordinal)
         fate = GroupFate.STAYS
         if kept is not None and group.num_rows:
             if not kept:
@@ -294,7 +294,7 @@ class GroupEditor:
 
     def _fetch(self, ordinal: int) -> tuple[bytes, list[int]]:
         """The group's chunks after 4 arbitrary bytes, and the resulting shift of each."""
-        chunks = self.footer.row_groups[ordinal].columns
+        chunks = self.footer.row_group(ordinal).columns
         stored = (ByteRange(c.start, c.end) for c in chunks if c.compressed_size)
         spans = merge_ranges(stored, most=None)
         total = sum(span.length for span in spans)

@@ -392,7 +392,7 @@ class _Column:
         return ".".join(self.leaf.path)
 
     def chunk(self, ordinal: int) -> ColumnChunk:
-        return self.footer.row_groups[ordinal].column(self.leaf.index)
+        return self.footer.row_group(ordinal).column(self.leaf.index)
 
     def ranges(self) -> Iterator[ByteRange]:
         limit = self.footer.start
@@ -519,7 +519,7 @@ class _Column:
             return self._decode(b"", 0, Codec.UNCOMPRESSED, 0)
         body = held.read(_place(chunk))
         pages = Pages(self.leaf, chunk, memoryview(body)[len(MAGIC) :])
-        return read_distinct(self.footer, self.footer.row_groups[ordinal].num_rows, pages)
+        return read_distinct(self.footer, self.footer.row_group(ordinal).num_rows, pages)
 
     def _as_plain(self, raw: bytes) -> bytes:
         """A bound as a value of a page."""
