@@ -277,6 +277,8 @@ def test_decimals_of_different_scale_compare_by_value():
         ("%", True, True),
         ("", False, False),
         ("max", True, False),
+        ("mb", True, False),
+        ("mba", False, False),
         ("n", False, False),
         ("m_%", True, False),
         ("z_%", False, False),

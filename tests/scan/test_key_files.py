@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 import inlay
+from inlay.format.entry import Keys, Where
+from inlay.ops.write.delete import INLINE_KEYS
 
 DICE = random.Random(37)
 DAY, MOMENT = date(1, 1, 1), datetime(1970, 1, 1, tzinfo=UTC)
@@ -61,3 +63,15 @@ def test_scattered_keys_take_two_bytes_each(tmp_path: Path) -> None:
     table.delete(keys=keys)
     [stored] = (tmp_path / "t").rglob("*.del")
     assert stored.stat().st_size < 2 * count
+
+
+def test_as_many_keys_as_a_marker_lists_are_in_it_and_more_are_an_object() -> None:
+    t = inlay.create("memory://key-files/listed", pa.schema([("k", pa.int64())]))
+    t.append(pa.table({"k": range(3 * INLINE_KEYS)}))
+    for first, number, body in ((0, INLINE_KEYS, Where), (INLINE_KEYS, INLINE_KEYS + 1, Keys)):
+        t.delete(keys=pa.table({"k": range(first, first + number)}))
+        *_, marker = inlay.open(t.uri).snapshot.markers.inline
+        assert isinstance(marker.body, body)
+    assert t.refresh().scan().to_arrow()["k"].to_pylist() == [
+        *range(2 * INLINE_KEYS + 1, 3 * INLINE_KEYS)
+    ]
