@@ -290,6 +290,11 @@ def test_like_prunes_by_its_prefix(pattern, may, must):
     assert all_match(Like(1, pattern), stats, 5) is must
 
 
+def test_one_text_is_selected_in_every_row_or_in_none():
+    stats = {1: ColumnStats("m", "m", 0)}
+    assert all_match(Like(1, "m"), stats, 5) and not all_match(Like(1, "n"), stats, 5)
+
+
 def test_a_prefix_that_both_bounds_have_covers_the_file():
     stats = {1: ColumnStats("abc", "abd", 0, exact=False)}
     assert all_match(Like(1, "ab%"), stats, 5)
