@@ -14,9 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inlay.format.predicate import TRUE, Comparison, Literal
+from inlay.format.schema import Primitive
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.read.data_file import MANY_VALUES, UNITS_IN_BUDGET, in_units
 from inlay.parquet.read.ranges import SMALL_OBJECT_BYTES, Grow, Steps, Unit, run, run_ahead
+from inlay.parquet.read.selection import Projection
 
 
 class ByHand(Executor):
@@ -293,3 +297,69 @@ def test_whatever_units_hold_it_is_within_the_budget(
         ):
             assert n == expected
             del held[n]
+
+
+# -- row groups in units --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def groups(lake: Any) -> Any:
+    """An opened file of six row groups, each of numbers and one long text, which its dictionary has once;
+    and how many rows of it there are."""
+    rows = 6 * MANY_VALUES
+    text = ["x" * 200] * rows
+    data = pa.table({"n": pa.array(np.arange(rows) % 4), "s": text})
+    schema = schema_from_arrow(data.schema)
+    [entry] = lake.write(data, schema, row_group_rows=MANY_VALUES)
+    assert entry.row_groups == 6
+
+    def units(unit_bytes: int, most: int, predicate: Any = TRUE, columns: Any = (1, 2)) -> Any:
+        [task] = lake.plan([entry], schema, predicate=predicate).tasks
+        projection = Projection(schema=schema, columns=columns)
+        file = lake.reader.open(task, projection)
+        budget = most * UNITS_IN_BUDGET
+        return list(in_units(file, projection, unit_bytes=unit_bytes, budget_bytes=budget))
+
+    return units
+
+
+def test_a_unit_takes_the_groups_that_fit_and_no_more(groups: Any) -> None:
+    """By what is stored, and by what it takes decoded: at each bound, and one byte below."""
+    single = groups(0, 2**40)
+    assert [len(piece.groups) for piece in single] == [1] * 6
+    stored = [piece.stored_bytes for piece in single]
+    total = [piece.total_bytes for piece in single]
+    assert len(set(stored)) == len(set(total)) == 1, "the groups are alike"
+
+    def numbers(unit_bytes: int, most: int) -> list[int]:
+        pieces = groups(unit_bytes, most)
+        assert [g.ordinal for piece in pieces for g in piece.groups] == list(range(6))
+        at = 0
+        for piece in pieces:
+            end = at + len(piece.groups)
+            assert piece.stored_bytes == piece.first_bytes == sum(stored[at:end])
+            assert piece.total_bytes == sum(total[at:end])
+            at = end
+        return [len(piece.groups) for piece in pieces]
+
+    assert numbers(2**40, 2**40) == [6] and numbers(2**40, 0) == [1] * 6
+    for sizes, count in ((stored, 2), (stored, 3), (total, 2), (total, 3)):
+        bounds = [sum(sizes[at : at + count]) for at in range(0, 6, count)]
+        for bound, cut in ((max(bounds), False), (min(bounds) - 1, True)):
+            limits = (bound, 2**40) if sizes is stored else (2**40, bound)
+            assert (max(numbers(*limits)) < count) is cut
+
+
+def test_a_unit_takes_as_much_memory_as_its_rows_and_columns(groups: Any) -> None:
+    """A text that a dictionary has once is there in each row, whatever other columns are read; of what is
+    judged first, no more."""
+    numbers, texts = MANY_VALUES * 8, MANY_VALUES * 200
+    for columns, decoded in (((1, 2), numbers + texts), ((2,), texts)):
+        for piece in groups(0, 2**40, columns=columns):
+            assert decoded <= piece.total_bytes - piece.stored_bytes < decoded * 1.1
+    alone = groups(0, 2**40, columns=(1,))
+    assert {piece.total_bytes - piece.stored_bytes for piece in alone} == {numbers}
+    below = Comparison(1, "<", Literal(Primitive("int64"), 2))
+    for piece, judged in zip(groups(0, 2**40, below), alone, strict=True):
+        assert piece.first_bytes == judged.total_bytes
+        assert piece.total_bytes > numbers + texts
