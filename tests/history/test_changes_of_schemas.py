@@ -178,3 +178,22 @@ def test_going_back_past_a_widening_reports_what_narrow_columns_cannot_hold(mode
 
 def _said(row: dict[str, Any]) -> str:
     return str({**row, "at": {"x": round(row["at"]["x"], 3)}})
+
+
+def test_a_column_that_is_reported_wider_keeps_its_default() -> None:
+    """Rows of files without the column have it in each version, before and after the restore."""
+    t = new_table(schema=pa.schema([("id", pa.int64())]))
+    t.append(pa.table({"id": [1]}))
+    t.alter(add={"n": pa.int32()}, defaults={"n": 7})
+    before = t.version
+    t.alter(widen={"n": pa.int64()})
+    t.append(pa.table({"id": [2], "n": [2**40]}))
+    t.refs.restore(version=before)
+    t.append(pa.table({"id": [3]}).append_column("n", pa.array([3], pa.int32())))
+    told = t.changes(0).to_arrow().select(["_change_type", "id", "n"]).to_pylist()
+    assert [tuple(row.values()) for row in told] == [
+        ("insert", 1, 7),
+        ("insert", 2, 2**40),
+        ("delete", 2, 2**40),
+        ("insert", 3, 3),
+    ]

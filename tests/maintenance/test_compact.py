@@ -15,7 +15,13 @@ from inlay.ops.commit.driver import commit
 from inlay.ops.maintain.compact import compact
 from inlay.ops.metadata.load import load_entries
 from inlay.plan.change import AddMarkers, Change, RemoveFiles
-from inlay.plan.maintain.compaction import CompactionUnit, plan_compaction, worth_merging
+from inlay.plan.maintain.compaction import (
+    CompactionUnit,
+    _Run,
+    _worth_joining,
+    plan_compaction,
+    worth_merging,
+)
 from inlay.plan.metadata.state import State
 
 from .bench import Bench, id_below, id_is, new_bench
@@ -79,6 +85,15 @@ def test_deletes_are_folded_where_scans_pay_for_them(
         commit(bench.ctx, Change(operation="delete", updates=(AddMarkers((marker,)),)))
     units = plan_compaction(bench.load().state, small_bytes=1).units
     assert [unit.kind for unit in units] == ["fold"] * folded
+
+
+@given(st.lists(st.integers(1, 9), max_size=7), st.integers(1, 30))
+def test_runs_are_joined_unless_one_is_most_of_them(sizes: list[int], target: int) -> None:
+    """As many of the last as one file holds, of which the largest is at most two thirds."""
+    ends = [sizes[-n:] for n in range(2, len(sizes) + 1)]
+    worth = [e for e in ends if sum(e) <= target and 3 * max(e) <= 2 * sum(e)]
+    joined = _worth_joining([_Run((), size) for size in sizes], target)
+    assert joined == max(map(len, worth), default=0)
 
 
 def test_a_file_whose_rows_are_all_deleted_is_dropped_unread(bench: Bench) -> None:

@@ -255,7 +255,7 @@ def _worth_joining(runs: Sequence[_Run], target: int) -> int:
         size, largest = size + run.bytes, max(largest, run.bytes)
         if size > target:
             break
-        if n > 1 and size - largest >= largest * WORTH_SHARE:
+        if size - largest >= largest * WORTH_SHARE:
             count = n
     return count
 
