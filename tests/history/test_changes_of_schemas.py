@@ -180,20 +180,23 @@ def _said(row: dict[str, Any]) -> str:
     return str({**row, "at": {"x": round(row["at"]["x"], 3)}})
 
 
-def test_a_column_that_is_reported_wider_keeps_its_default() -> None:
-    """Rows of files without the column have it in each version, before and after the restore."""
+def test_a_column_that_is_reported_wider_keeps_its_default_and_its_nulls() -> None:
+    """Rows of files without the column have the default in each version, before and after the restore."""
     t = new_table(schema=pa.schema([("id", pa.int64())]))
     t.append(pa.table({"id": [1]}))
-    t.alter(add={"n": pa.int32()}, defaults={"n": 7})
+    t.alter(add={"n": pa.field("n", pa.int32(), nullable=False)}, defaults={"n": 7})
     before = t.version
-    t.alter(widen={"n": pa.int64()})
-    t.append(pa.table({"id": [2], "n": [2**40]}))
+    t.alter(widen={"n": pa.int64()}, optional=["n"])
+    t.append(pa.table({"id": [2, 3], "n": [2**40, None]}))
     t.refs.restore(version=before)
-    t.append(pa.table({"id": [3]}).append_column("n", pa.array([3], pa.int32())))
-    told = t.changes(0).to_arrow().select(["_change_type", "id", "n"]).to_pylist()
-    assert [tuple(row.values()) for row in told] == [
+    t.append(pa.table({"id": [4], "n": [4]}, pa.schema([("id", pa.int64()), ("n", pa.int32())])))
+    changes = t.changes(0).to_arrow()
+    assert changes.schema.field("n") == pa.field("n", pa.int64())
+    assert [tuple(r.values()) for r in changes.select(["_change_type", "id", "n"]).to_pylist()] == [
         ("insert", 1, 7),
         ("insert", 2, 2**40),
+        ("insert", 3, None),
         ("delete", 2, 2**40),
-        ("insert", 3, 3),
+        ("delete", 3, None),
+        ("insert", 4, 4),
     ]
