@@ -21,6 +21,7 @@ claim:
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -295,14 +296,15 @@ def _write(
     table: pa.Table,
     page_share: float,
 ) -> memoryview:
-    sink = pa.BufferOutputStream()
+    # Not Arrow's: it grows by copying into new huge pages, which the kernel has to clear.
+    sink = io.BytesIO()
     paths = list(leaf_paths(table.schema))
     options = _writer_options(footer, old, profiles, paths)
     for name in ("data_page_size", "max_rows_per_page"):
         options[name] = math.ceil(options[name] * page_share)
     with pq.ParquetWriter(sink, table.schema, store_schema=False, **options) as writer:
         writer.write_table(table, row_group_size=table.num_rows)
-    return memoryview(sink.getvalue())
+    return sink.getbuffer()
 
 
 def leaf_paths(schema: pa.Schema) -> Iterator[str]:
