@@ -415,6 +415,23 @@ def test_a_merge_over_a_restore_of_main_has_what_each_side_did(
     assert ids(place.open()) == expected
 
 
+@pytest.mark.parametrize("more", [False, True])
+def test_a_file_that_the_branch_emptied_and_main_replaced_is_a_conflict(
+    place: Place, more: bool
+) -> None:
+    """Whether or not main has files besides that hold only new rows."""
+    place.table.append(rows([1, 2]))
+    place.table.append(rows([3]))
+    branch = place.table.refs.branch("work")
+    branch.delete("id < 3", mode="rewrite")
+    place.open().maintain.compact(small_bytes=1 << 30)
+    if more:
+        place.open().append(rows([9]))
+    with pytest.raises(MergeConflict, match="was emptied on the branch, and replaced on main"):
+        place.open().refs.merge("work")
+    assert ids(place.open()) == [1, 2, 3, *([9] if more else [])]
+
+
 def test_a_branch_of_a_restored_main_is_not_told_of_that_restore(place: Place) -> None:
     place.table.append(rows([1, 2]))
     before = place.open().version
