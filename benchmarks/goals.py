@@ -264,9 +264,9 @@ without looking. Lance has looked when it deletes (145 requests, 16 MB, where a 
         "≤ .7 ms of CPU a file",
         lambda f: beside_fastest(f.of("shapes", "files of a row, scanned")),
         tiny_is_cheap,
-        """a request takes .4 to .6 by itself, three quarters of it urllib3 and half Python's own HTTP client.
-A scan again, which requests nothing, is what each file is asked in Python: its entry, footer, columns
-and row groups, Arrow's reader included ([files of one
+        """a request takes .4 to .6 by itself: three quarters are urllib3's, half Python's HTTP client's. A
+scan again, which requests nothing, is what each file is asked in Python: its entry, footer, columns and row
+groups, Arrow's reader included ([files of one
 row](#files-of-one-row)).""",
     ),
     asked(
