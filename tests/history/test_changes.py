@@ -30,6 +30,20 @@ from .histories import (
 )
 
 
+def test_of_a_file_that_goes_only_live_rows_are_removed_however_its_deletes_are_stored() -> None:
+    with tiny_segments():
+        t = new_table()
+        t.append(rows([(n, 1) for n in range(40)]))
+        for n in range(0, 24, 2):
+            t.delete(f"id = {n}")
+        assert "markers" in t.inspect.segments()["tier"].to_pylist()
+        before = state(t, t.version)
+        t.overwrite(rows([(50, 1)]))
+        told = inlay.open(t.uri).changes(t.version - 1).to_arrow()
+    assert told.num_rows == 28 + 1
+    assert applied(before, told) == state(t, t.version)
+
+
 @settings(deadline=None, max_examples=8)
 @given(histories())
 def test_changes_of_any_history_make_each_version_of_the_one_before(ops: list[Op]) -> None:

@@ -57,6 +57,20 @@ def test_a_clustered_table_is_left_alone() -> None:
     assert compact(bench.ctx, small_bytes=0).version == version
 
 
+def test_files_of_one_run_that_are_packed_are_still_that_run_and_others_are_none() -> None:
+    bench = new_bench(properties=(*SORTED, ("write.target_file_bytes", 4096)))
+    _shuffled(bench, files=8, rows=500)
+    compact(bench.ctx, small_bytes=0)
+    [run] = {f.cluster for f in bench.load().state.files()}
+    assert run is not None
+    compact(bench.ctx, small_bytes=1 << 30, target_bytes=1 << 30)
+    [file] = bench.load().state.files()
+    assert file.cluster == run
+    _shuffled(bench, files=MIN_RUNS - 1, rows=500)
+    compact(bench.ctx, small_bytes=1 << 30, target_bytes=1 << 30)
+    assert {f.cluster for f in bench.load().state.files()} == {None}
+
+
 def test_even_when_one_key_fills_many_files_it_is_left_alone() -> None:
     bench = new_bench(properties=(*SORTED, ("write.target_file_bytes", 1024)))
     noise = random.Random(2)

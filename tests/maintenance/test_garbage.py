@@ -305,6 +305,10 @@ def test_history_expires_by_age_and_count(bench: Bench) -> None:
     current = bench.load().snapshot
     assert expire(bench.ctx, days=100).expired == 0
     assert expire(bench.ctx, days=0, min_versions=50).expired == 0
+    assert expire(bench.ctx, days=999_999).expired == 0
+    for days in (-1, 1e6, float("nan"), float("inf"), "9"):
+        with pytest.raises(InvalidRequest, match="cannot keep versions"):
+            expire(bench.ctx, days=days)  # type: ignore[arg-type]
     dry = expire(bench.ctx, days=3, dry_run=True)
     assert bench.load().snapshot.version == current.version
     done = expire(bench.ctx, days=3)

@@ -412,7 +412,8 @@ def expire(
     default the properties `history.days` and `history.min_versions`)."""
     if days is not None and not (isinstance(days, int | float) and 0 <= days < 1e6):
         raise InvalidRequest(
-            f"cannot keep versions for {str(days)[:50]!r} days", next_step="Give a number from 0"
+            f"cannot keep versions for {str(days)[:50]!r} days",
+            next_step="Give a number from 0, below a million",
         )
     loaded = recent_base(ctx, base)
     loaded.refuse_handed_over(ctx)
