@@ -210,6 +210,21 @@ def test_orphans_uploads_and_late_uploads_go_too(any_people: People) -> None:
     assert people.found() == []
 
 
+def test_an_unfinished_upload_goes_where_nothing_else_has_to(people: People) -> None:
+    people.append(*ids_with(WHO))
+    people.erase()
+    people.advance()
+    for _ in range(2):
+        people.collect()
+        people.time.sleep(1000)
+    key, secret = "tables/people/data/2026/11/20/16/part.parquet", str(WHO).encode()
+    people.store.upload_part(key, people.store.create_multipart(key), 1, secret)
+    assert people.found() != []
+    people.time.sleep(1000)
+    assert people.collect().receipts
+    assert people.found() == []
+
+
 def test_a_redelivered_request_opens_no_second_erasure(people: People) -> None:
     people.append(*ids_with(WHO))
     people.erase()
