@@ -158,8 +158,8 @@ def report(data: bytes, columns: int) -> dict[str, float]:
         # Nothing is decoded: what is left is the footer and the page index.
         return by_surgery(data, [], InlineExecutor(), dropped=[middle]).cpu_s
 
-    # Turn by turn, so that a busy moment of the machine hits both, and each behind the same: it has to touch
-    # memory first that the store has let go. Behind the other, either would have that at hand.
+    # Turn by turn, so that a busy moment of the machine hits both, and each behind the same: it has to
+    # touch memory first that the store has let go. Behind the other, either would have that at hand.
     turns = [
         (
             dropping(),
