@@ -208,9 +208,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         path, _, query = self.path.partition("?")
         headers = {name.lower(): value for name, value in self.headers.items()}
-        if (
-            "origin" in headers
-        ):  # any page in a browser of this machine may send a form to its ports
+        # Any page in a browser of this machine may send a form to its ports.
+        if "origin" in headers:
             self._send(AwsAnswer.error(403, "AccessDenied", "a web page sent this"))
             return
         try:
