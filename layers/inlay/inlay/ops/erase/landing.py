@@ -5,79 +5,38 @@ are those that their owner deleted, overwritten ones without a version id, and u
 of them can enter the table any more. An overwritten version can, by its event. A file that the table
 adopted where it landed stays for as long as it is live. A content that was not ingested yet is left for
 ingestion, which marks its rows (`plan.commit.draft`); until then the erasure waits for it, if it holds any
-of the rows, or names their values beside its rows; CSV and JSON are read as ingestion reads them. Nothing
-is ever rewritten in place: that would raise an event.
+of the rows or names their values. Nothing is ever rewritten in place: that would raise an event.
 
 What ingestion will never take (`format.landing`: markers, files under a temporary name, other formats,
-damaged or refused files) keeps no erasure waiting, whoever put it there: it is searched as it is
-(`ops.erase.landed_search`), stays, and the receipt lists it. An operator may waive an object that is
-waited for, by its name; the receipt lists that, too.
+damaged or refused files) stays, and the receipt lists it. An operator may waive an object that is waited
+for, by its name; the receipt lists that, too. `ops.erase.landed_content` judges what a content holds.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from inlay.errors import ErrorKind, InlayError
 from inlay.format.landing import (
     TEXT_FORMATS,
     LandedKind,
-    landed_object,
     lists_refused,
     text_kind,
 )
-from inlay.format.predicate import Predicate, field_ids
 from inlay.format.snapshot import Erasure
-from inlay.ops.cache import ObjectCache
 from inlay.ops.commit.driver import known_requests
-from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.erase.landed_search import search_never_taken
-from inlay.ops.erase.last_look import Landing, NeverTaken, Said, said_of_object
+from inlay.ops.context import Context
+from inlay.ops.erase.last_look import Landing, NeverTaken
 from inlay.ops.erase.receipt import Lists, waived_content
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.refs import each_content
 from inlay.ops.write.append import IngestSource
-from inlay.parquet.arrow.evaluate import columns_of, evaluate
-from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import Reader
-from inlay.parquet.read.selection import Projection
-from inlay.parquet.surgery.residue import find_residue
 from inlay.plan.change import Request
 from inlay.plan.erasure import Waiting
-from inlay.plan.pruning.literals import any_of, texts_of
-from inlay.plan.pruning.mentions import Mentions, names_any
-from inlay.plan.scan import FileTask
 from inlay.storage.base import NULL_VERSION, DeleteFailure, Location, Missing, ObjectVersion
 
 if TYPE_CHECKING:
-    from inlay.ops.write.ingest import InspectedRecords
-
-_HOLDS_ROWS = "it holds rows of the erasure and was not ingested yet: ingest it, or delete it"
-_MAY_HOLD_ROWS = (
-    "by its folders it may hold rows of the erasure, and was not ingested yet: "
-    "ingest it, or delete it"
-)
-_NAMES = (
-    "it names what is erased, beside its rows, and was not ingested yet: ingest it, or delete it"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """What a content that was not ingested holds: `waits` says why the erasure waits for it, if it does;
-    `perhaps` that it may name what is erased; `others`, by erasure, that ingestion will never take it."""
-
-    waits: str | None = None
-    perhaps: bool = False
-    others: Mapping[str, NeverTaken] | None = None
-
-    @property
-    def is_of_erasure(self) -> bool:
-        """Whether it waits for what the content holds, not for a look at it."""
-        return self.waits in (_HOLDS_ROWS, _MAY_HOLD_ROWS, _NAMES)
+    from inlay.ops.erase.landed_content import Judged
 
 
 def check_landing(
@@ -110,16 +69,11 @@ def check_landing(
     pending = [v for v in contents if v not in known]
     predicates = {e.id: e.predicate for e in erasures if e.predicate is not None}
 
-    def judged(version: ObjectVersion) -> _Judged:
-        try:
-            return _judged(ctx, loaded, prefix, version, predicates)
-        except InlayError as error:
-            if error.kind is ErrorKind.RETRY:
-                raise
-            # The role, the storage class, the store: what it holds is unknown.
-            return _Judged(waits=f"it cannot be read ({error.message}): replace or delete it")
+    holds: Mapping[ObjectVersion, Judged] = {}
+    if predicates and pending:
+        from inlay.ops.erase.landed_content import judge_contents  # only where something has landed
 
-    holds = dict(zip(pending, ctx.map(judged, pending), strict=True)) if predicates else {}
+        holds = judge_contents(ctx, loaded, prefix, pending, predicates)
     # What is older than the ledger was ingested long ago.
     horizon_us = loaded.snapshot.ledger.horizon_us
     forgotten = {v for v, by in holds.items() if by.is_of_erasure and v.modified_us < horizon_us}
@@ -245,119 +199,3 @@ def _known(
             asked.append(request)
     _, known = known_requests(ctx, loaded, asked)
     return {by_request[request] for request in known}
-
-
-def _judged(
-    ctx: Context,
-    loaded: LoadedTable,
-    prefix: str,
-    version: ObjectVersion,
-    predicates: Mapping[str, Predicate],
-) -> _Judged:
-    """What a content that was not ingested means for the erasures."""
-    # Only where something has landed.
-    from inlay.ops.write.ingest import InspectedRecords, identify, inspect_rows, inspect_source
-
-    location = Location(ctx.store.scheme, ctx.store.bucket, version.key)
-    version_id = None if version.version_id == NULL_VERSION else version.version_id
-    source = IngestSource(location, etag=version.etag or None, version_id=version_id)
-    # This runs in a task of the executor: waiting for other tasks of it could block for ever.
-    versions = {} if version_id is None else {location.uri: version_id}
-    # A cache of its own: it knows objects by name, and a name may have many versions here.
-    objects = Objects(ctx.store, ctx.root, ObjectCache(), versions=versions)
-    path = version.key[len(prefix) :]
-    by_name = landed_object(path, size=version.size)
-
-    def never_taken(kind: LandedKind) -> _Judged:
-        return _Judged(others=search_never_taken(objects, location, version, kind, predicates))
-
-    if by_name.is_ignored:
-        return never_taken(by_name.kind)
-    try:
-        inspected = inspect_source(ctx, source, loaded.snapshot)
-    except InlayError as error:
-        if error.kind in (ErrorKind.RETRY, ErrorKind.PAGE):
-            raise
-        return never_taken(identify(ctx, source.content, path, loaded.snapshot).kind)
-    if inspected is None:
-        return _Judged(waits="it changed while it was read")
-    if isinstance(inspected, InspectedRecords):
-        try:
-            return _judge_records(objects, loaded, inspected, location, version, predicates)
-        except InlayError as error:
-            if error.kind is not ErrorKind.INPUT:
-                raise
-        return never_taken(LandedKind.DATA)  # refused by what is in it: no event will bring it in
-
-    def judge(predicate: Predicate) -> _Judged:
-        task = FileTask(
-            file=replace(
-                inspected.entry, key=location.uri, etag=version.etag or None, adopted=True
-            ),
-            schema=loaded.snapshot.schema,
-            predicate=predicate,
-        )
-        return _judge_data(objects, loaded, task, location, predicate)
-
-    judged = judge(any_of(list(predicates.values())))
-    # Its folders say what its rows will have there, whatever the condition selects by it.
-    if any(inspected.folders & field_ids(predicate) for predicate in predicates.values()):
-        judged = _Judged(waits=_MAY_HOLD_ROWS)
-    if judged.waits is None or inspect_rows(ctx, source, loaded.snapshot) is None:
-        return judged
-    # Refused by its rows: no event will bring it in.
-    refused = {name: _refused_by_rows(version, judge(predicates[name])) for name in predicates}
-    return _Judged(others=refused)
-
-
-def _refused_by_rows(version: ObjectVersion, judged: _Judged) -> NeverTaken:
-    verdict: Said = "names" if judged.waits else "perhaps" if judged.perhaps else "nothing"
-    where = "its rows" if judged.waits == _HOLDS_ROWS else "beside its rows"
-    return NeverTaken(version, LandedKind.DATA, verdict, "" if verdict == "nothing" else where)
-
-
-def _judge_data(
-    objects: Objects, loaded: LoadedTable, task: FileTask, location: Location, predicate: Predicate
-) -> _Judged:
-    inline, schema = InlineExecutor(), loaded.snapshot.schema
-    if task.file.rows and any(True for _ in Reader(objects, inline).positions([task], schema)):
-        return _Judged(waits=_HOLDS_ROWS)
-    searched = find_residue(
-        Reader(objects, inline).open(task, Projection(schema=schema, columns=())), predicate, inline
-    )
-    texts, mentions = texts_of(predicate), Mentions.of(predicate)
-    outside, unread = said_of_object(objects.source(location.uri))
-    said = [text for *_, text in outside]
-    if any(r.certain for r in searched.residues) or any(names_any(t, texts) for t in said):
-        return _Judged(waits=_NAMES)
-    unsure = searched.residues or searched.perhaps or unread
-    return _Judged(perhaps=bool(unsure or any(map(mentions.may_select, said))))
-
-
-def _judge_records(
-    objects: Objects,
-    loaded: LoadedTable,
-    inspected: InspectedRecords,
-    location: Location,
-    version: ObjectVersion,
-    predicates: Mapping[str, Predicate],
-) -> _Judged:
-    """By its rows as ingestion would have them, to the last: it is refused for any of them. Raises what it
-    is refused for. Then by all it says: what would be refused one by one, or is the row before a change,
-    ingestion does not mark. It is waited for: the first is listed then, and what was ingested deleted."""
-    predicate = any_of(list(predicates.values()))
-    columns = columns_of(loaded.snapshot.schema)
-    rows = inspected.rows()
-    holds = [evaluate(predicate, batch, columns).true_count > 0 for batch in rows.batches]
-    if any(holds):
-        return _Judged(waits=_HOLDS_ROWS)
-    texts, mentions = texts_of(predicate), Mentions.of(predicate)
-    for one in rows.refused.listed if rows.refused is not None else ():
-        record = json.dumps(one.record, default=str, ensure_ascii=False)
-        text = record.encode("utf-8", "surrogatepass")
-        if names_any(text, texts) or mentions.may_select(text):
-            return _Judged(waits=_NAMES)
-    searched = search_never_taken(objects, location, version, LandedKind.DATA, predicates).values()
-    if any(outcome.said == "names" for outcome in searched):
-        return _Judged(waits=_NAMES)
-    return _Judged(perhaps=any(outcome.said == "perhaps" for outcome in searched))
