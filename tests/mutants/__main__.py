@@ -63,13 +63,13 @@ def equivalents() -> dict[str, str]:
     return {each["mutant"]: each["why"] for each in listed}
 
 
-def chosen(sources: Mapping[str, str], number: int, seed: int, only: str) -> list[Mutant]:
+def chosen(sources: Mapping[str, str], number: int, seed: int, only: Sequence[str]) -> list[Mutant]:
     listed = equivalents()
     known = [
         mutant
         for file, source in sources.items()
         for mutant in mutants_of(file, source)
-        if mutant.full_name not in listed and only in mutant.full_name
+        if mutant.full_name not in listed and any(part in mutant.full_name for part in only)
     ]
     return random.Random(seed).sample(known, min(number, len(known)))
 
@@ -94,21 +94,15 @@ def try_mutants(forks: Forks, args: argparse.Namespace, sources: Mapping[str, st
             continue
         # Short tests first: most mutants end at the first few.
         ordered = sorted(tests, key=tests.__getitem__)
-        taken, within = 0.0, []
+        taken, within = 0.0, {}
         for name in ordered:
             if taken + tests[name] > args.seconds and within:
                 break
             taken += tests[name]
-            within.append(name)
+            within[name] = tests[name]
 
-        def start(
-            mutant: Mutant = mutant, within: list[str] = within, taken: float = taken
-        ) -> Fork:
-            return Fork.start(
-                forks,
-                lambda: _tried(forks, mutant, sources[mutant.file], within),
-                expected_seconds=taken,
-            )
+        def start(mutant: Mutant = mutant, within: dict[str, float] = within) -> Fork:
+            return Fork.start(forks, lambda: _tried(forks, mutant, sources[mutant.file], within))
 
         starts.append(((mutant, len(within), len(tests)), start))
     killed, alive, undecided = 0, [], []
@@ -128,28 +122,31 @@ def try_mutants(forks: Forks, args: argparse.Namespace, sources: Mapping[str, st
     return _judged(killed, alive, undecided, few)
 
 
-def _tried(forks: Forks, mutant: Mutant, source: str, tests: Sequence[str]) -> bytes:
-    """In a fork."""
+def _tried(forks: Forks, mutant: Mutant, source: str, tests: Mapping[str, float]) -> bytes:
+    """In a fork. `tests`: the seconds that each takes."""
     path = str(PACKAGE / mutant.file)
     code = mutated(mutant, source, path)
     if not swap([code]):
         raise LookupError("no function has this code")
-    return b"killed" if forks.run(tests, until_failure=True) else b"survived"
+    failed = forks.run([*tests], until_failure=True, took=tests)
+    return b"killed" if failed else b"survived"
 
 
 def _judged(killed: int, alive: Sequence[Mutant], undecided: Sequence[Mutant], few: int) -> int:
-    """What hangs is not killed: the test may have waited for something of its own."""
-    total = killed + len(alive) + len(undecided)
+    """What hangs is neither killed nor alive: its test may have waited for something of its own."""
+    total = killed + len(alive)
     if not total:
         say("no mutant that enough tests reach")
         return 1
     share = 100 * killed / total
     say(
-        f"{killed} of {total} killed: {share:.0f} %; {len(undecided)} hung; "
+        f"{killed} of {total} killed: {share:.0f} %; {len(undecided)} undecided; "
         f"{few} more are reached by too few tests"
     )
-    for mutant in [*alive, *undecided]:
+    for mutant in alive:
         print(f"  {mutant.full_name}", file=sys.__stdout__)
+    for mutant in undecided:
+        print(f"  undecided: {mutant.full_name}", file=sys.__stdout__)
     if share < LEAST:
         say(
             f"at least {LEAST} % have to be: write a test for each, or list it with the reason in "
@@ -165,7 +162,9 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--only", default="", help="mutants whose name contains this")
+    parser.add_argument(
+        "--only", nargs="*", default=[""], help="mutants whose name contains one of these"
+    )
     parser.add_argument(
         "--seconds",
         type=float,

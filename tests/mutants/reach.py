@@ -12,6 +12,7 @@ import builtins
 import hashlib
 import importlib
 import json
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,9 +45,14 @@ class Reach:
     def load() -> Reach:
         return Reach(json.loads(KEPT.read_text())) if KEPT.exists() else Reach()
 
-    def save(self) -> None:
+    def keep(self, test_file: str, measured: dict[str, Any]) -> None:
+        """With what another session has measured meanwhile."""
+        self.by_file |= Reach.load().by_file
+        self.by_file[test_file] = measured
         KEPT.parent.mkdir(exist_ok=True)
-        KEPT.write_text(json.dumps(self.by_file, separators=(",", ":")))
+        new = KEPT.with_suffix(f".{os.getpid()}")
+        new.write_text(json.dumps(self.by_file, separators=(",", ":")))
+        new.replace(KEPT)
 
     def is_measured(self, test_file: str, files: Iterable[str]) -> bool:
         kept = self.by_file.get(test_file)
@@ -104,17 +110,14 @@ def measure(
     for test_file, names in due.items():
 
         def start(test_file: str = test_file, names: list[str] = names) -> Fork:
-            return Fork.start(
-                forks, lambda: _measured(forks, names, sources, reached), expected_seconds=600
-            )
+            return Fork.start(forks, lambda: _measured(forks, names, sources, reached))
 
         starts.append((test_file, start))
     for n, (test_file, answer) in enumerate(answers(starts, jobs), 1):
         if answer.startswith((FAILED, ENDED, HUNG)):
             say(f"{test_file} cannot be measured: {answer.decode()}")
             continue
-        reach.by_file[test_file] = {"hash": hash_of(ROOT / test_file), **json.loads(answer)}
-        reach.save()
+        reach.keep(test_file, {"hash": hash_of(ROOT / test_file), **json.loads(answer)})
         say(f"measured {n} of {len(due)} test files: {test_file}")
     swap(as_written)
 

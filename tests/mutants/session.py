@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,10 +23,13 @@ from typing import Any
 
 import pytest
 
-# Of processor time, and times what its tests took: more means that it runs without end, however busy the
-# machine is. Of the clock, without having used that: it waits for something.
-CPU_SECONDS, CPU_TIMES = 30, 4
-CLOCK_SECONDS, CLOCK_TIMES = 300.0, 30.0
+# Of processor time in one test, and times what the test took when it was measured: more means that it runs
+# without end, however busy the machine is.
+CPU_SECONDS, CPU_TIMES = 20, 4
+UNMEASURED_SECONDS = 150.0
+# In one test, while nothing of it could run: neither a busy machine nor slow code. Code that asks again and
+# again uses less than this share of a processor.
+WAITING_SECONDS, WAITING_SHARE = 120.0, 0.05
 # What a fork's answer begins with, where its work ended by an exception; where a signal ended it (of these
 # limits, or a crash); and where it waited for too long, with the test.
 FAILED, ENDED, HUNG = b"failed: ", b"ended: ", b"hung: "
@@ -83,8 +86,10 @@ class Forks:
         terminal: Any = config.pluginmanager.getplugin("terminalreporter")
         terminal._tw._file = Path(os.devnull).open("w")  # noqa: SIM115
 
-    def run(self, tests: Sequence[str], *, until_failure: bool) -> bool:
-        """In a fork: whether a test failed."""
+    def run(
+        self, tests: Sequence[str], *, until_failure: bool, took: Mapping[str, float] | None = None
+    ) -> bool:
+        """In a fork: whether a test failed. `took`: seconds of CPU of tests that were measured."""
         failed = False
         before = self.reports
 
@@ -97,6 +102,7 @@ class Forks:
         items = [self.items[test] for test in tests]
         for item, following in zip(items, [*items[1:], None], strict=True):
             self.at.write_text(item.nodeid)
+            limit_cpu((took or {}).get(item.nodeid, UNMEASURED_SECONDS))
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if failed and until_failure:
                 item.session._setupstate.teardown_exact(None)
@@ -104,17 +110,28 @@ class Forks:
         return failed
 
 
-@dataclass(frozen=True)
+def limit_cpu(expected_seconds: float) -> None:
+    """Ends this process by SIGXCPU when it has used so much more than is expected."""
+    more = CPU_SECONDS + CPU_TIMES * expected_seconds
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_seconds() + more) + 1, most))
+
+
+@dataclass(eq=False)
 class Fork:
-    """A running fork: `answer` is read from `pipe`, until it ends or `due`."""
+    """A running fork: its answer is read from `pipe`, until it ends or `is_stuck`. `waited` are the seconds
+    in which nothing of its present test could run."""
 
     pid: int
     pipe: int
     folder: Path
-    due: float
+    waited: float = 0.0
+    _at: int = 0
+    _used: float = 0.0
+    _looked: float = field(default_factory=time.monotonic)
 
     @staticmethod
-    def start(forks: Forks, work: Callable[[], bytes], *, expected_seconds: float) -> Fork:
+    def start(forks: Forks, work: Callable[[], bytes]) -> Fork:
         reads, writes = os.pipe()
         folder = Path(tempfile.mkdtemp(prefix="mutant-"))
         sys.stdout.flush()
@@ -122,14 +139,11 @@ class Fork:
         if pid:
             os.setpgid(pid, pid)  # as the fork does: whoever is first
             os.close(writes)
-            due = time.monotonic() + CLOCK_SECONDS + CLOCK_TIMES * expected_seconds
-            return Fork(pid, reads, folder, due)
+            return Fork(pid, reads, folder)
         try:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.setpgid(0, 0)
             resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-            cpu = CPU_SECONDS + int(cpu_seconds() + CPU_TIMES * expected_seconds)
-            resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 5))
             quiet = os.open(os.devnull, os.O_RDWR)
             for standard in (0, 1, 2):
                 os.dup2(quiet, standard)
@@ -142,6 +156,22 @@ class Fork:
                 pipe.write(answer)
         finally:
             os._exit(0)
+
+    def is_stuck(self) -> bool:
+        """Whether its test has waited for too long, by a look at most once a second."""
+        since = time.monotonic() - self._looked
+        if since < 1.0:
+            return False
+        self._looked += since
+        at = self.folder / "at"
+        began = at.stat().st_mtime_ns if at.exists() else 0
+        used, could_run = _processes(self.pid)
+        grown, self._used = used - self._used, used
+        if began != self._at:
+            self._at, self.waited = began, 0.0
+        elif not could_run and grown < WAITING_SHARE * since:
+            self.waited += since
+        return self.waited > WAITING_SECONDS
 
     def end(self, body: bytes, *, answered: bool) -> bytes:
         """Its answer; nothing that it started is left. `answered`: its end of the pipe is closed."""
@@ -165,6 +195,21 @@ def cpu_seconds() -> float:
     """What this process has used."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
+
+
+def _processes(group: int) -> tuple[float, bool]:
+    """Seconds of CPU that a group of processes has used, and whether one could run: a thread of it has a
+    processor, is queued for one, or waits for a disk."""
+    ticks, could_run = 0, False
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            # After the name, which may hold anything: state, parent, group, …, ticks as user and system.
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[2]) == group:
+                ticks += int(fields[11]) + int(fields[12])
+                for task in stat.parent.glob("task/*/stat"):
+                    could_run |= task.read_text().rpartition(")")[2].split()[0] in "RD"
+    return ticks / os.sysconf("SC_CLK_TCK"), could_run
 
 
 def _has_polars_threads() -> bool:
@@ -191,7 +236,7 @@ def answers(
                 what, fork, body = running[pipe]
                 more = os.read(pipe, 2**20) if pipe in ready else None
                 body += more or b""
-                if more == b"" or time.monotonic() > fork.due:
+                if more == b"" or fork.is_stuck():
                     del running[pipe]
                     yield what, fork.end(bytes(body), answered=more == b"")
     finally:

@@ -7,20 +7,30 @@ import ast
 import builtins
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from ..mutants import session
 from ..mutants.__main__ import ROOMS, equivalents
 from ..mutants.operators import Mutant, mutants_of, mutated, probed, swap
 from ..mutants.reach import PACKAGE
-from ..mutants.session import Fork, Forks, _has_polars_threads, answers
+from ..mutants.session import (
+    WAITING_SECONDS,
+    Fork,
+    Forks,
+    _has_polars_threads,
+    answers,
+    limit_cpu,
+)
 
 SOURCE = '''
 from functools import lru_cache
@@ -195,19 +205,57 @@ def test_what_a_signal_ends_has_died_and_what_waits_is_undecided(late: bool) -> 
         os.kill(os.getpid(), signal.SIGXCPU)
         return b"survived"
 
-    fork = Fork.start(forks, work, expected_seconds=0)
+    fork = Fork.start(forks, work)
     if late:
         while not (fork.folder / "at").exists():
             time.sleep(0.01)
-        fork = replace(fork, due=0.0)
+        fork.waited = WAITING_SECONDS
     [(_, answer)] = answers([(None, lambda: fork)], 1)
     assert answer == (b"hung: a test" if late else b"ended: by SIGXCPU in a test")
     assert not fork.folder.exists()
 
 
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_fork_waits_only_while_nothing_of_it_could_run(busy: bool) -> None:
+    """Its clock stands still while it has, or is queued for, a processor."""
+    code = "while True: pass" if busy else "import time; time.sleep(600)"
+
+    def work() -> bytes:
+        subprocess.run([sys.executable, "-S", "-c", code], check=False)
+        return b""
+
+    fork = Fork.start(Sample(lambda _: 0), work)
+    try:
+        looks = 0
+        while looks < 2 if busy else not fork.waited:
+            time.sleep(1.1)
+            assert not fork.is_stuck()
+            looks += 1
+        assert (fork.waited > 0) is not busy
+    finally:
+        fork.end(b"", answered=False)
+
+
+def test_a_test_that_runs_without_end_is_ended_by_its_use_of_the_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "CPU_SECONDS", 0)
+    forks = Sample(lambda _: 0)
+
+    def work() -> bytes:
+        forks.at.write_text("a test")
+        limit_cpu(0.0)
+        while True:
+            pass
+
+    fork = Fork.start(forks, work)
+    [(_, answer)] = answers([(None, lambda: fork)], 1)
+    assert answer == b"ended: by SIGXCPU in a test"
+
+
 def test_forks_end_with_the_run_that_started_them() -> None:
     """Interrupted, or told to end: what they held, such as a lock, is free."""
-    fork = Fork.start(Sample(lambda _: 0), lambda: time.sleep(600) or b"", expected_seconds=0)
+    fork = Fork.start(Sample(lambda _: 0), lambda: time.sleep(600) or b"")
 
     def interrupted() -> Fork:
         raise KeyboardInterrupt
@@ -225,7 +273,7 @@ def test_what_a_fork_says_is_its_answer() -> None:
         (lambda: b"%d" % (1 // 0), b"failed: "),
     ]
     for work, expected in said:
-        fork = Fork.start(Sample(lambda _: 0), work, expected_seconds=0)
+        fork = Fork.start(Sample(lambda _: 0), work)
         [(_, answer)] = answers([(None, lambda fork=fork: fork)], 1)  # type: ignore[misc]
         assert answer.startswith(expected)
 
