@@ -20,13 +20,8 @@ from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.erase.check_receipt import Asked, verify_receipt
 from inlay.ops.erase.last_look import WITHHELD
 from inlay.ops.erase.receipt import LIST_KIND
-from inlay.ops.erase.request import (
-    MAX_AT_ONCE,
-    advance_erasures,
-    conditions_of_keys,
-    erase_status,
-    open_each,
-)
+from inlay.ops.erase.request import MAX_AT_ONCE, advance_erasures, erase_status, open_each
+from inlay.ops.erase.several import conditions_of_keys
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.schema.create import create
 from inlay.plan.change import Request

@@ -25,8 +25,9 @@ from inlay.format.codec import decode_frame, decode_snapshot, encode_frame, enco
 from inlay.format.keys import receipt_key
 from inlay.format.properties import check_properties
 from inlay.ops.erase.check_receipt import Asked, ReceiptCheck, read_receipts, verify_receipt
+from inlay.ops.erase.p256 import KeyFile, PublicKey
 from inlay.ops.erase.receipt import LIST_KIND, Lists, encode_receipt
-from inlay.ops.erase.signing import KeyFile, PublicKey, envelope_of
+from inlay.ops.erase.signing import envelope_of
 from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append

@@ -25,8 +25,9 @@ from inlay.format.keys import receipt_key
 from inlay.format.snapshot import Ref
 from inlay.ops.copy import copy
 from inlay.ops.erase.check_receipt import Asked, verify_receipt
+from inlay.ops.erase.p256 import KeyFile, PublicKey
 from inlay.ops.erase.receipt import LIST_KIND, encode_receipt
-from inlay.ops.erase.signing import KeyFile, PublicKey, envelope_of, to_sign
+from inlay.ops.erase.signing import envelope_of, to_sign
 from inlay.ops.metadata.load import load_entries, load_pointer
 from inlay.ops.refs import branch, tag
 from inlay.parse import Values, parse_predicate

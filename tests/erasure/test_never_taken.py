@@ -19,7 +19,8 @@ from inlay.ops.commit.driver import commit
 from inlay.ops.erase import landed_search
 from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.ops.erase.receipt import MAX_NAMED
-from inlay.ops.erase.request import erase_status, waive_landed
+from inlay.ops.erase.request import erase_status
+from inlay.ops.erase.waive import waive_landed
 from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.write.ingest import Duplicate, Ingested, Rejected
 from inlay.plan.change import Change, SetProperties

@@ -10,7 +10,8 @@ from tests.erasure.people import WHO, People, ids_with
 
 from inlay.errors import InlayError
 from inlay.ops.commit.driver import commit
-from inlay.ops.erase.request import erase_status, waive_landed
+from inlay.ops.erase.request import erase_status
+from inlay.ops.erase.waive import waive_landed
 from inlay.ops.write.ingest import Rejected
 from inlay.plan.change import Change, SetProperties
 from inlay.storage.memory import MemoryStore

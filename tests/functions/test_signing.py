@@ -10,7 +10,8 @@ from moto import mock_aws
 from inlay.errors import StoreUnavailable
 from inlay.functions import settings
 from inlay.functions.signing import KmsKey
-from inlay.ops.erase.signing import KeyFile, PublicKey, envelope_of, is_signed
+from inlay.ops.erase.p256 import KeyFile, PublicKey
+from inlay.ops.erase.signing import envelope_of, is_signed
 from inlay.plan.receipt_chain import Chain, statement_of
 
 STATEMENT = statement_of("a table", Chain(), [b"a receipt"] * 5_000, version=9, ended_us=1)

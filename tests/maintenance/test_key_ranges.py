@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from inlay.ops.maintain.garbage import key_ranges
+from inlay.ops.maintain.garbage_ranges import key_ranges
 
 
 @pytest.mark.parametrize("cuts", [[], ["b"], ["a", "b", "m", "zz"], ["data/2020/", "data/2021/"]])

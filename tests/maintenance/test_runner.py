@@ -15,7 +15,7 @@ import inlay
 from inlay.format.keys import POINTER
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.erase.request import advance_erasures
-from inlay.ops.maintain import garbage
+from inlay.ops.maintain import garbage_ranges
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.rewrite import rewrite
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_read_elsewhere_costs_only_itself(both: Any) -> None:
 def test_garbage_is_listed_and_deleted_by_ranges(
     both: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "NEEDED_PER_RANGE", 1)
+    monkeypatch.setattr(garbage_ranges, "NEEDED_PER_RANGE", 1)
     here, there, runner = both
     told = []
     for table, by in ((here, None), (there, runner)):

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from inlay.ops.delete_request import delete_requested as delete_requested
     from inlay.ops.erase.copies import LockedCopies as LockedCopies
     from inlay.ops.erase.key_files import erase_from_file as erase_from_file
+    from inlay.ops.erase.p256 import KeyFile as KeyFile
     from inlay.ops.erase.receipt import receipts_since as receipts_since
     from inlay.ops.erase.request import advance_erasures as advance_erasures
-    from inlay.ops.erase.signing import KeyFile as KeyFile
     from inlay.ops.feed_parts import FeedParts as FeedParts
     from inlay.ops.local_files import LocalFiles as LocalFiles
     from inlay.ops.maintain.cluster_slices import ClusterPlan as ClusterPlan
@@ -142,7 +142,7 @@ NAMES: Mapping[str, str] = {
     "Catalog": "inlay.iceberg.catalog",
     "served_catalog": "inlay.ops.catalog.served",
     # Who signs the receipts of erasures, and where copies are kept; those of late.
-    "KeyFile": "inlay.ops.erase.signing",
+    "KeyFile": "inlay.ops.erase.p256",
     "receipts_since": "inlay.ops.erase.receipt",
     "LockedCopies": "inlay.ops.erase.copies",
     # Objects: a store by its URI, its answers, the two names that change; what a context is made of.

@@ -54,7 +54,7 @@ from inlay.ops.maintain.expire import (
     delete_objects,
     expire,
 )
-from inlay.ops.maintain.garbage import MAX_NAMES, Garbage, LocalWorker, RangeWorker
+from inlay.ops.maintain.garbage import MAX_NAMES, Garbage, LocalWorker
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.metadata.memory import AT, has_memory, memory_context
 from inlay.ops.task_runner import TaskRunner
@@ -72,6 +72,7 @@ from inlay.storage.base import DeleteFailure, Upload
 
 if TYPE_CHECKING:
     from inlay.ops.erase.copies import LockedCopies
+    from inlay.ops.maintain.garbage_ranges import RangeWorker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +172,11 @@ def collect_garbage(
             retention_days=check_retention(retention_days or {}),
         )
         swept, loaded = finish_erasures(ctx, options, history=history, base=loaded)
-    worker = LocalWorker(ctx) if runner is None else RangeWorker(ctx, runner)
+    worker: LocalWorker | RangeWorker = LocalWorker(ctx)
+    if runner is not None:
+        from inlay.ops.maintain.garbage_ranges import RangeWorker  # most tables need one process
+
+        worker = RangeWorker(ctx, runner)
     result = _collect(ctx, loaded, worker, history, grace_seconds, margin_us, dry_run)
     return replace(
         result,

@@ -40,9 +40,10 @@ from inlay.format.properties import (
 from inlay.format.snapshot import Commit, Snapshot
 from inlay.ops.commit.driver import write_segment
 from inlay.ops.context import Context
-from inlay.ops.data import copy_object, write_batches
+from inlay.ops.data import write_batches
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.create import check_free, first_version
+from inlay.ops.server_copy import copy_object
 from inlay.parquet.read.selection import Projection
 from inlay.parse.grammar import quote_path
 from inlay.plan.change import AddFiles, Change, Request

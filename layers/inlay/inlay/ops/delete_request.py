@@ -69,14 +69,15 @@ def _apply(
         if mode != "erase":
             return (delete(ctx, predicate, mode=mode, base=base, request=request),)
         # A rare request, and many modules.
-        from inlay.ops.erase.request import open_erasures
+        from inlay.ops.erase.several import open_erasures
 
         return open_erasures(ctx, predicate, request=request)
     names = [field.name for field in schema.fields if field.id in base.snapshot.primary_key]
     keys = where(schema_to_arrow(schema, with_ids=False), names)
     if mode != "erase":
         return (delete_keys(ctx, keys, base=base, request=request),)
-    from inlay.ops.erase.request import conditions_of_keys, open_each
+    from inlay.ops.erase.request import open_each
+    from inlay.ops.erase.several import conditions_of_keys
 
     ids = [request.text] if keys.num_rows == 1 else None
     asked = conditions_of_keys(schema, keys, request, ids)

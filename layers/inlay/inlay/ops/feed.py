@@ -30,7 +30,7 @@ from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Pinned, load_seen, load_segments, retain
-from inlay.ops.read.compare_statistics import read_pages
+from inlay.ops.read.check_pages import read_pages
 from inlay.ops.read.scan import (
     UNUSABLE,
     ArrowStream,

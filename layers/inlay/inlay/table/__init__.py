@@ -868,7 +868,7 @@ class Table:
         # A million values as text are not made for nothing.
         body = f"{keys.schema}:{keys.to_pydict()}" if request_id is not None or is_erasure else ""
         if is_erasure:
-            from inlay.ops.erase.request import conditions_of_keys
+            from inlay.ops.erase.several import conditions_of_keys
 
             body = f"erase keys:{body}:{ids and list(ids)}"
             asked_as = change_plan.Request.named(

@@ -205,7 +205,7 @@ class Inspect:
         (`key`) and looked for again in all that is there; `as_asked`: its text when it was asked, if a
         column was renamed since. `public_key`: a PEM that has to have signed it."""
         from inlay.ops.erase.check_receipt import Asked, verify_receipt
-        from inlay.ops.erase.signing import PublicKey
+        from inlay.ops.erase.p256 import PublicKey
 
         asked = None
         if where is not None:

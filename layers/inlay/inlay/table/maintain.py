@@ -188,7 +188,7 @@ class Maintain:
         `grace` must be longer than the longest read and the longest upload. `clock_margin_seconds` is
         how far clocks of the store may differ: younger objects are kept whatever the grace.
         For erasures, `life_seconds` is the longest one read or write may take, `hmac_key` gives
-        receipts a digest of what was asked, `signer` signs them (`inlay.ops.erase.signing.KeyFile`),
+        receipts a digest of what was asked, `signer` signs them (`inlay.ops.erase.p256.KeyFile`),
         `copies` puts copies under S3 Object Lock elsewhere (`inlay.ops.erase.copies.LockedCopies`),
         `landing` is the prefix that landed objects are cleared from (None: `ingest/<table>/` beside
         `tables/<table>`; "": none), and `retention_days` states in receipts how
@@ -241,7 +241,7 @@ class Maintain:
         """Let open erasures end though the landed object `key`, as it is now, may hold what they erase;
         their receipts list it with the reason. Returns the erasures' ids. Raises `InvalidRequest` when none
         waits for it."""
-        from inlay.ops.erase.request import waive_landed
+        from inlay.ops.erase.waive import waive_landed
 
         return waive_landed(self._table._ctx, key, reason=reason, landing=landing)
 

@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inlay.errors import CorruptTable, InvalidRequest, NewerFormat
 from inlay.format.keys import (
@@ -42,7 +42,7 @@ from inlay.ops.erase.last_look import (
     search_files,
 )
 from inlay.ops.erase.receipt import APART, SWAPPED, decode_receipt, read_list, read_pass
-from inlay.ops.erase.signing import PublicKey, is_signed, signed_by
+from inlay.ops.erase.signing import is_signed, signed_by
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.refs import RefContents, each_content
@@ -53,6 +53,9 @@ from inlay.plan.pruning.prune import Evidence
 from inlay.plan.receipt_chain import Chain, Pass, against_chain, digest_of
 from inlay.plan.scan import plan_scan
 from inlay.storage.base import Got, ObjectVersion
+
+if TYPE_CHECKING:
+    from inlay.ops.erase.p256 import PublicKey
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -20,7 +20,8 @@ from inlay.format.landing import TEXT_FORMATS, text_kind
 from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import Committed, Skipped, WriteResult, already_applied, write_result
 from inlay.ops.context import Context
-from inlay.ops.erase.request import conditions_of_keys, open_each
+from inlay.ops.erase.request import open_each
+from inlay.ops.erase.several import conditions_of_keys
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.write.content import Content
 from inlay.ops.write.landed_text import LandedText

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from inlay.errors import InvalidPredicate, InvalidRequest, RefNotFound
+from inlay.errors import InvalidRequest, RefNotFound
 from inlay.format.keys import RECEIPTS, receipt_key
 from inlay.format.predicate import FALSE, Or, Predicate, field_ids, with_field_ids
 from inlay.format.schema import Schema
@@ -33,8 +33,7 @@ from inlay.ops.commit.driver import (
 )
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import check_landing
-from inlay.ops.erase.last_look import Landing, shown_name
-from inlay.ops.erase.receipt import Lists
+from inlay.ops.erase.last_look import Landing
 from inlay.ops.maintain.rewrite import plan_erased, rewrite_erased
 from inlay.ops.maintain.rewrite_file import ResourceLimits
 from inlay.ops.maintain.units import Budget, Failure, Run, with_entries
@@ -49,7 +48,7 @@ from inlay.ops.metadata.load import (
 from inlay.ops.metadata.memory import column_of, has_memory, memory_context
 from inlay.ops.refs import each_content
 from inlay.ops.task_runner import TaskRunner
-from inlay.ops.write.delete import MAX_PREDICATE_BYTES, marker_of, stored_bytes
+from inlay.ops.write.delete import marker_of, stored_bytes
 from inlay.ops.write.keyed_rows import MAX_LISTED_KEYS, each_key, read_matching
 from inlay.parquet.arrow.pieces import distinct_rows
 from inlay.parquet.arrow.types import schema_to_arrow
@@ -60,12 +59,11 @@ from inlay.plan.erasure import (
     Waiting,
     landing_prefix,
     legal_holds,
-    pieces_of,
     ref_suffix,
     unclean_files,
 )
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.literals import any_of, texts_of
+from inlay.plan.pruning.literals import any_of
 from inlay.plan.pruning.prune import Evidence, lacks_columns_of, may_match
 from inlay.plan.refs import ref_view
 from inlay.storage.base import Head
@@ -296,60 +294,6 @@ def erase_remembered(
     open_erasure(memory_ctx, remembered, base=memory, request=Request.of(erasure_id))
 
 
-# Each piece is in the pointer twice, in its marker and in the erasure, until its files have been rewritten.
-MAX_PIECES = 16
-
-
-def open_erasures(
-    ctx: Context, predicate: Predicate, *, request: Request
-) -> tuple[Committed | Skipped, ...]:
-    """Opens as many erasures as a condition with a long list of values takes, each of at most
-    `MAX_PREDICATE_BYTES`: one commit and one receipt each, under the ids `ID`, or `ID.1`, `ID.2` ….
-    Repeating it opens none twice. Raises `InvalidPredicate` for a condition that is too large and no
-    list of values, or takes more than `MAX_PIECES`."""
-    size = stored_bytes(predicate)
-    pieces = pieces_of(predicate, lambda piece: stored_bytes(piece) <= MAX_PREDICATE_BYTES)
-    if pieces is None or len(pieces) > MAX_PIECES:
-        most = MAX_PREDICATE_BYTES * (MAX_PIECES // 2 if pieces else 1)
-        raise InvalidPredicate(
-            f"the condition takes {size:,} bytes, and one request to erase may take {most:,}",
-            is_plain=True,
-            next_step="Send the values in several requests"
-            if pieces
-            else "Only a list of values (IN, keys, OR) may take more than a marker: cut the condition",
-            table=ctx.uri,
-        )
-    if len(pieces) == 1:
-        return (open_erasure(ctx, predicate, request=request),)
-    requests = [
-        replace(request, id=Request.of(name).id, text=name)
-        for name in (f"{request.text}.{n}" for n in range(1, len(pieces) + 1))
-    ]
-    return tuple(
-        open_erasure(ctx, piece, request=own) for piece, own in zip(pieces, requests, strict=True)
-    )
-
-
-def conditions_of_keys(
-    schema: Schema, keys: pa.Table, request: Request, ids: Sequence[str] | None = None
-) -> dict[str, Predicate]:
-    """By erasure, a condition for each of these keys: under the ids `ID.1`, `ID.2` … of a request, or those
-    given, of which one may have several keys. Raises `InvalidRequest` for a key with a NULL, which names
-    nobody, and for other numbers of ids."""
-    if ids is not None and len(ids) != keys.num_rows:
-        raise InvalidRequest(f"{keys.num_rows:,} keys have {len(ids):,} ids")
-    if keys.num_rows == 0 or any(column.null_count for column in keys.columns):
-        raise InvalidRequest(
-            "each key to erase names somebody: there is none, or one with a NULL",
-            next_step="Leave such rows out, or erase by a condition",
-        )
-    erasure_ids = ids or [f"{request.text}.{n}" for n in range(1, keys.num_rows + 1)]
-    conditions: dict[str, list[Predicate]] = {}
-    for erasure_id, condition in zip(erasure_ids, each_key(keys, schema), strict=True):
-        conditions.setdefault(erasure_id, []).append(condition)
-    return {erasure_id: any_of(of_keys) for erasure_id, of_keys in conditions.items()}
-
-
 def _refuse_holds(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> None:
     for name in legal_holds(snapshot):
         ref = snapshot.refs[name]
@@ -461,45 +405,6 @@ def is_dropped(ctx: Context) -> bool:
     """Whether the branch or tag that was being cleaned has been dropped: then nothing of it is left to
     clean."""
     return ctx.branch is not None and ctx.branch not in read_main(ctx).snapshot.refs
-
-
-def waive_landed(
-    ctx: Context, key: str, *, reason: str, landing: str | None = None
-) -> tuple[str, ...]:
-    """Records that open erasures need not wait for the landed object `key`, as it is now, and why;
-    returns the erasures' ids. It stays as it is, and their receipts say so; an overwrite of it is not
-    waived.
-
-    Raises `InvalidRequest` when no open erasure waits for it, or `reason` names what is erased."""
-    ctx = replace(ctx, branch=None)
-    loaded = with_entries(ctx, load_pointer(ctx))
-    prefix = landing_prefix(ctx.root) if landing is None else landing
-    erasures = [
-        e for e in loaded.snapshot.erasures if e.phase == REWRITE and e.predicate is not None
-    ]
-    landings = check_landing(ctx, loaded, erasures, prefix) if erasures and prefix else {}
-    waiting = [e for e in erasures if any(w.name == key for w in landings[e.id].waiting)]
-    if not waiting:
-        raise InvalidRequest(
-            f"no open erasure waits for the landed object {key!r}",
-            next_step="`inlay erase-status` lists what each waits for, with whole keys",
-            table=ctx.uri,
-        )
-    texts = texts_of(any_of([e.predicate for e in waiting if e.predicate is not None]))
-    if not reason.strip() or shown_name(reason, texts) != reason:
-        raise InvalidRequest(
-            "a waiver needs a reason that does not name what is erased: it stays in the receipt",
-            next_step="Say who decided it and why, without values of rows",
-            table=ctx.uri,
-        )
-    waivers = [
-        (shown_name(key, texts), v)
-        for v in ctx.store.list_versions(key)
-        if v.key == key and not v.marker
-    ]
-    ids = tuple(e.id for e in waiting)
-    Lists(ctx).write_waiver(loaded.snapshot.version, ids, waivers, reason)
-    return ids
 
 
 def erase_status(

@@ -84,17 +84,13 @@ from inlay.ops.commit.driver import (
 )
 from inlay.ops.commit.group import commit_together
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.data import copy_object, write_batches
+from inlay.ops.data import write_batches
 from inlay.ops.metadata.load import LoadedTable, load_pointer
-from inlay.ops.read.compare_statistics import (
-    NEXT_STEP,
-    check_lists,
-    check_pages,
-    checks_pages,
-    denied_rows,
-)
+from inlay.ops.read.check_pages import check_lists, check_pages, checks_pages
+from inlay.ops.read.compare_statistics import NEXT_STEP, denied_rows
 from inlay.ops.schema.alter import admit_columns, brings_columns
 from inlay.ops.schema.categories import admit_file
+from inlay.ops.server_copy import copy_object
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.content import Content
 from inlay.ops.write.folders import Folders, folders_of, with_folders, without_required

@@ -140,7 +140,7 @@ def entry_of(
 def doubted_lists(footer: Footer) -> frozenset[str]:
     """The top-level columns whose lists may have levels that no reader can tell, by what is known of the
     writer: of DuckDB's arrays of n elements that are NULL, n are counted in the chunk and as NULL. Their
-    pages show whether they have (`ops.read.compare_statistics.check_lists`)."""
+    pages show whether they have (`ops.read.check_pages.check_lists`)."""
     if not faults_of(Writer.of(footer.created_by), "levels"):
         return frozenset()
     return frozenset(
