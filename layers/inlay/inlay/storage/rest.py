@@ -12,7 +12,6 @@ collection can be held to the store's clock (docs/FORMAT.md, section 2). urllib3
 
 from __future__ import annotations
 
-import email.utils
 import json
 import logging
 import random
@@ -186,7 +185,7 @@ class Line:
             rules.check_content_range(
                 request.headers.get("Range"), said.headers["content-range"], len(said.data)
             )
-        date_us = microseconds(email.utils.parsedate_to_datetime(said.headers["date"]))
+        date_us = microseconds(rules.http_date(said.headers["date"]))
         code, message = self.explain(said.data, said.headers) if said.status >= 300 else ("", "")
         return Answer(said.status, said.headers, said.data, date_us, attempt, code, message)
 

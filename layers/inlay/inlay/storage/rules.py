@@ -13,6 +13,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, Protocol, TypeVar
 
 from inlay.errors import InvalidRequest, StaleUpload, UnreadableFile, UnsupportedStore
@@ -54,6 +55,12 @@ HEADERS: Final = {
     "WebsiteRedirectLocation": "x-amz-website-redirect-location",
 }
 HEADER_NAMES: Final = frozenset(HEADERS)
+_MONTHS: Final = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
+# "Sun, 06 Nov 1994 08:49:37 GMT" (RFC 9110, 5.6.7), as every store writes it.
+_HTTP_DATE: Final = re.compile(
+    rf"[A-Z][a-z]{{2}}, (\d\d) ({_MONTHS.replace(' ', '|')}) (\d{{4}}) (\d\d):(\d\d):(\d\d) GMT",
+    re.ASCII,
+)
 # Storage classes whose objects can be read only after they were restored.
 ARCHIVES: Final = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 # Of these, those that control how the store keeps the object: the others are written by users.
@@ -412,3 +419,16 @@ def multipart_etag(parts: Sequence[Part]) -> str:
     """S3's ETag of a multipart object: MD5 of the parts' MD5s, a dash, their number."""
     digests = b"".join(bytes.fromhex(part.etag) for part in parts)
     return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"
+
+
+def http_date(text: str) -> datetime:
+    """The moment that a header says. Raises `ValueError` for what is none. Other forms of a date are left
+    to the library for e-mails, which is loaded for them."""
+    match = _HTTP_DATE.fullmatch(text)
+    if match is None:
+        from email.utils import parsedate_to_datetime
+
+        return parsedate_to_datetime(text)
+    day, month, *rest = match.groups()
+    year, hour, minute, second = map(int, rest)
+    return datetime(year, _MONTHS.index(month) // 4 + 1, int(day), hour, minute, second, tzinfo=UTC)

@@ -19,7 +19,6 @@ are of no use here and cost import time.
 
 from __future__ import annotations
 
-import email.utils
 import logging
 import os
 import random
@@ -848,7 +847,7 @@ def _date_us(operation: str, response: Mapping[str, Any]) -> int:
             "the S3 answer has no Date header, and Inlay takes the time from nowhere else",
             next_step="Look for a proxy that strips headers",
         )
-    return _us(email.utils.parsedate_to_datetime(said))
+    return _us(rules.http_date(said))
 
 
 def _got(answer: _Answer, byte_range: ByteRange | None) -> Got:

@@ -21,10 +21,17 @@ from urllib.parse import SplitResult, urlsplit
 import botocore.session
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.config import Config
-from botocore.exceptions import NoCredentialsError, ParamValidationError
+from botocore.exceptions import (
+    IncompleteReadError,
+    NoCredentialsError,
+    ParamValidationError,
+    ResponseStreamingError,
+)
 from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
 
 from inlay.storage import rules, s3_environment, s3_errors
+from inlay.storage.connections import Answer
 from inlay.storage.s3_direct import DirectLine, checked
 from inlay.storage.s3_environment import DEFAULT_REGION, endpoint_of
 from inlay.storage.s3_signature import ALGORITHM, Scope, authorization
@@ -189,9 +196,18 @@ def find(client: Any, bucket: str) -> DirectLine | None:
     # Not public, and the only place of the connections with the client's TLS and proxies.
     session = client._endpoint.http_session
 
-    def send(method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Any:
+    def send(method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
         sendable: Any = headers  # any mapping will do
-        return session.send(AWSPreparedRequest(method, f"{origin}{path}", sendable, body, True)).raw
+        raw = session.send(AWSPreparedRequest(method, f"{origin}{path}", sendable, body, True)).raw
+        try:
+            content = raw.read()
+        except HTTPError as error:
+            raise ResponseStreamingError(error=error) from error
+        said = {name.lower(): raw.headers[name] for name in raw.headers}
+        expected = said.get("content-length")
+        if method != "HEAD" and expected is not None and len(content) != int(expected):
+            raise IncompleteReadError(actual_bytes=len(content), expected_bytes=int(expected))
+        return Answer(raw.status, said, content)
 
     line = DirectLine(
         send=send,

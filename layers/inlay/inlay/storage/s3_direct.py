@@ -16,7 +16,6 @@ SDK can follow it.
 
 from __future__ import annotations
 
-import email.utils
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,15 +24,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote_plus
 
-from botocore.exceptions import (
-    ClientError,
-    IncompleteReadError,
-    NoCredentialsError,
-    ResponseStreamingError,
-)
-from urllib3.exceptions import HTTPError
+from botocore.exceptions import ClientError, IncompleteReadError, NoCredentialsError
 
 from inlay.storage import rules
+from inlay.storage.connections import Answer
 from inlay.storage.s3_errors import check_document, document_of, of_settings
 from inlay.storage.s3_signature import Scope, authorization
 
@@ -91,12 +85,15 @@ class Elsewhere(Exception):
     """The bucket is not where the request went."""
 
 
+# Method, path with the query, headers, body.
+Send = Callable[[str, str, Mapping[str, str], bytes | None], Answer]
+
+
 @dataclass(frozen=True, slots=True)
 class DirectLine:
     """How to reach one bucket, as the SDK would. Thread-safe; belongs to the process that found it."""
 
-    # Method, path with the query, headers, body → urllib3's response, its body not read.
-    send: Callable[[str, str, Mapping[str, str], bytes | None], Any]
+    send: Send
     credentials: Callable[[], Any]  # access_key, secret_key, token; refreshed when they expire
     host: str
     base_path: str
@@ -143,7 +140,7 @@ class DirectLine:
         if operation == "get_object":
             answer["Body"] = content
         if (modified := said.get("last-modified")) is not None:
-            answer["LastModified"] = email.utils.parsedate_to_datetime(modified)
+            answer["LastModified"] = rules.http_date(modified)
         if (length := said.get("content-length")) is not None:
             answer["ContentLength"] = int(length)
         if operation == "head_object":
@@ -156,8 +153,7 @@ class DirectLine:
 
     def _send(
         self, method: str, path: str, query: str, headers: dict[str, Any], body: bytes
-    ) -> tuple[int, dict[str, str], bytes]:
-        """(status, headers by their names in lower case, body) of the answer."""
+    ) -> Answer:
         credentials = checked(self.credentials)
         timestamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         digest = hashlib.sha256(body).hexdigest() if body else EMPTY_SHA256
@@ -181,17 +177,7 @@ class DirectLine:
         if method == "PUT":
             headers["content-length"] = str(len(body))
         target = f"{path}{'?' if query else ''}{query}"
-        raw = self.send(method, target, headers, body if method == "PUT" else None)
-        try:
-            content = raw.read()
-        except HTTPError as error:
-            raise ResponseStreamingError(error=error) from error
-        expected = raw.headers.get("content-length")
-        if method != "HEAD" and expected is not None and len(content) != int(expected):
-            raise IncompleteReadError(actual_bytes=len(content), expected_bytes=int(expected))
-        # Looked into thirty times: urllib3's own dict takes several times as long.
-        said = {name.lower(): raw.headers[name] for name in raw.headers}
-        return raw.status, said, content
+        return self.send(method, target, headers, body if method == "PUT" else None)
 
 
 def checked(credentials: Callable[[], Any]) -> Any:

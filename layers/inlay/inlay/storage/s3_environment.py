@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import botocore
-import urllib3
 from botocore.exceptions import HTTPClientError
 
+from inlay.storage.connections import Answer, Connections
 from inlay.storage.s3_direct import DirectLine
 from inlay.storage.s3_signature import Scope
 from inlay.storage.wrapped import PerProcess
@@ -109,7 +108,7 @@ def line_to(bucket: str, *, endpoint: str | None, region: str | None) -> DirectL
     origin, base_path = place
     scheme, _, host = origin.partition("://")
     return DirectLine(
-        send=_Connections(origin, _certificates()).send,
+        send=_send(_connections(origin, _certificates())),
         credentials=lambda: keys,
         host=host.removesuffix(_OWN_PORTS[scheme]),
         base_path=base_path,
@@ -176,49 +175,41 @@ def _place(bucket: str, endpoint: str | None, region: str) -> tuple[str, str] | 
 # -- connections ----------------------------------------------------------------------------------
 
 
-def _pools() -> dict[tuple[str, str | None], urllib3.HTTPConnectionPool]:
+def _none() -> dict[tuple[str, str | None], Connections]:
     return {}
 
 
-_of_process = PerProcess(_pools)
+_of_process = PerProcess(_none)
 
 
-class _Connections:
-    """Those of this process to one host, with the time limits that the SDK's client is given."""
+def _send(connections: Connections) -> Callable[..., Answer]:
+    """Sends; raises the SDK's error for a request without an answer."""
 
-    def __init__(self, origin: str, certificates: str | None) -> None:
-        pools = _of_process.get()
-        identity = (origin, certificates)
-        if identity not in pools:
-            settings: dict[str, Any] = {
-                "maxsize": CONNECTIONS,
-                "timeout": urllib3.Timeout(CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS),
-                "socket_options": [
-                    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-                    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-                ],
-            }
-            if origin.startswith("https:"):
-                settings["ca_certs"] = certificates or _trusted()
-                settings["cert_reqs"] = "CERT_REQUIRED"
-            pools.setdefault(identity, urllib3.connection_from_url(origin, **settings))
-        self._pool = pools[identity]
-
-    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Any:
-        """Raises the SDK's error for a request without an answer. Nothing is sent twice or redirected."""
+    def send(method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
         try:
-            return self._pool.urlopen(
-                method,
-                path,
-                body=body,
-                headers=dict(headers),
-                retries=False,
-                assert_same_host=False,
-                preload_content=False,
-                decode_content=False,
-            )
-        except urllib3.exceptions.HTTPError as error:
+            return connections.send(method, path, headers, body)
+        except OSError as error:
             raise HTTPClientError(error=error) from error
+
+    return send
+
+
+def _connections(origin: str, certificates: str | None) -> Connections:
+    """Those of this process to one host, with the time limits that the SDK's client is given."""
+    made = _of_process.get()
+    identity = (origin, certificates)
+    if identity not in made:
+        if origin.startswith("https:"):
+            certificates = certificates or _trusted()
+        connections = Connections(
+            origin,
+            certificates=certificates,
+            connect_seconds=CONNECT_TIMEOUT_SECONDS,
+            read_seconds=READ_TIMEOUT_SECONDS,
+            kept=CONNECTIONS,
+        )
+        made.setdefault(identity, connections)
+    return made[identity]
 
 
 def _trusted() -> str:
