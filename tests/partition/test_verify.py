@@ -35,3 +35,14 @@ def test_rows_outside_of_their_partition_are_found(monkeypatch: pytest.MonkeyPat
     assert {f.kind for f in found} == {"partition_wrong"}
     assert len(found) == len(t.inspect.entries()[0]) - before
     assert "rows are not of its partition" in found[0].message
+
+
+def test_a_file_may_lack_a_column_of_an_older_partitioning() -> None:
+    rows = pa.table({"id": [1, 2], "region": ["eu", "eu"]})
+    t = inlay.create(f"memory://verify/{uuid.uuid4().hex}", rows.schema, partition_by=["region"])
+    t.append(rows)
+    t.set_partitioning()
+    t.alter(drop=["region"])
+    t.delete("id = 1", mode="vector")
+    t.maintain.rewrite(strategy="rewrite")
+    assert t.maintain.verify(depth="pages").findings == ()
