@@ -174,3 +174,33 @@ def test_a_moment_of_numpy_is_no_number_of_nanoseconds() -> None:
     for value in (at, np.timedelta64(int(at.astype("int64")), "ns")):
         with pytest.raises((InvalidPredicate, InvalidRequest)):
             t.count(where="id = ?", params=[value])
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        (pa.date32(), 2**31 - 1),
+        (pa.date64(), 86_400_000 * 10**9),
+        (pa.timestamp("us"), 2**63 - 1),
+        (pa.timestamp("us", "Europe/Zurich"), 2**60),
+        (pa.timestamp("ns", "UTC"), -(2**63)),
+        (pa.time64("ns"), 1),
+    ],
+)
+def test_times_of_arrow_that_python_lacks_are_bound_set_and_deleted(
+    kind: pa.DataType, number: int
+) -> None:
+    number_type = pa.int32() if kind.bit_width == 32 else pa.int64()
+    values = pa.array([number, None], number_type).cast(kind)
+    t = inlay.create(
+        f"memory://bound-{next(NUMBER)}/t", pa.table({"id": [1, 2], "at": values}), primary_key="id"
+    )
+    assert t.count(where="at = ?", params=[values[0]]) == 1
+    t.update({"at": values[0]}, where="id % 2 = ?", params=[0], request_id="u")
+    assert t.count(where="at IN ?", params=[[values[0]]]) == 2
+    assert t.delete("at = ? AND id % 2 = 0", params=[values[0]], request_id="d").deleted_rows == 1
+    for _ in range(2):
+        done = t.delete(keys=pa.table({"at": values[:1]}), request_id="k")
+    assert done.applied_before and t.count() == 0
+    with pytest.raises(InlayError, match="another content"):
+        t.delete(keys=pa.table({"at": values[1:]}), request_id="k")

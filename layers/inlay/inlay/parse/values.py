@@ -7,6 +7,7 @@ never by its value.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
@@ -14,10 +15,12 @@ from decimal import Decimal
 from typing import Any
 
 from inlay.errors import InvalidPredicate, InvalidRequest, a_type
-from inlay.format.binding import Day, Flag, Number, Octets, Text, Written
+from inlay.format.binding import Clock, Day, Flag, Moment, Number, Octets, Text, Written
+from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT
 from inlay.parse.times import read_clock, read_moment
 
 _EPOCH = date(1970, 1, 1)
+_ARROW_TIME = re.compile(r"(date|time|timestamp)(?:32|64)?\[(day|s|ms|us|ns)(, tz=.+)?\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,9 @@ def written_of(value: Any) -> Written | None:
     `InvalidRequest`."""
     if isinstance(value, Literal):
         value = value.value
+    of_arrow = _arrow_time(value)
+    if of_arrow is not None:
+        return of_arrow
     try:
         for plain in ("as_py", "item"):  # pyarrow's, then NumPy's scalars
             if hasattr(value, plain) and not hasattr(value, "__len__"):
@@ -68,6 +74,21 @@ def written_of(value: Any) -> Written | None:
         f"a value cannot be {a_type(value)}",
         next_step="Give None, a bool, a number, a text, bytes, a date, a datetime or a time without a zone",
     )
+
+
+def _arrow_time(scalar: Any) -> Written | None:
+    """A pyarrow scalar of a date or time, by its number: Python's lack years and nanoseconds."""
+    match = _ARROW_TIME.fullmatch(str(getattr(scalar, "type", "")))
+    number = None if match is None else scalar.value
+    if match is None or number is None:
+        return None
+    kind, unit, zone = match.groups()
+    if unit == "day":
+        return Day(number)
+    nanos = number * NANOS_PER_UNIT[unit]
+    if kind == "date":
+        return Day(nanos // NANOS_PER_DAY)
+    return Clock(nanos) if kind == "time" else Moment(nanos, zoned=zone is not None)
 
 
 class Values:

@@ -866,7 +866,7 @@ class Table:
                 table=self.uri,
             )
         # A million values as text are not made for nothing.
-        body = f"{keys.schema}:{keys.to_pydict()}" if request_id is not None or is_erasure else ""
+        body = f"{keys.schema}:{_as_text(keys)}" if request_id is not None or is_erasure else ""
         if is_erasure:
             from inlay.ops.erase.several import conditions_of_keys
 
@@ -920,7 +920,7 @@ class Table:
         condition = conditions.bound(where, self.snapshot, clock, values)
         if values is not None:
             values.check_used()
-        body = f"{sorted(assignments.items())}:{_asked(condition, params)}"
+        body = f"{_as_text(sorted(assignments.items()))}:{_asked(condition, params)}"
         with self._writing("update", make_note(message, metadata)) as write:
             request = change_plan.Request.named(request_id, body)
             write.outcome = update_op.update(
@@ -1358,7 +1358,31 @@ def _asked(condition: Condition, params: Params) -> object:
     """What makes two requests of one id the same: not the moment at which `now()` was read."""
     if not condition.timed and not condition.calculated:
         return condition.predicate
-    return condition.text if params is None else (condition.text, params)
+    return condition.text if params is None else _as_text((condition.text, params))
+
+
+def _as_text(asked: Any) -> str:
+    """What makes two requests of one id the same."""
+    try:
+        return str(asked.to_pydict() if isinstance(asked, pa.Table) else asked)
+    except (ValueError, OverflowError):  # pyarrow's dates and times that Python has no value for
+        return str(_by_number(asked))
+
+
+def _by_number(asked: Any) -> Any:
+    match asked:
+        case pa.Table():
+            return {
+                name: _by_number(list(column))
+                for name, column in zip(asked.column_names, asked.columns, strict=True)
+            }
+        case Mapping():
+            return {name: _by_number(value) for name, value in asked.items()}
+        case list() | tuple():
+            return [_by_number(value) for value in asked]
+        case pa.Scalar() if pa.types.is_temporal(asked.type):
+            return f"{asked.type} {asked.value}"
+    return asked
 
 
 def _key_table(keys: Any) -> pa.Table:
