@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,8 @@ import pytest
 import inlay
 from inlay.errors import CorruptTable, NewerFormat, UnsupportedFile
 from inlay.format.codec import decode_frame, encode_frame
+from inlay.parquet.footer.fields import Meta, Physical, Sizes
+from inlay.parquet.footer.footer import ColumnChunk
 from inlay.parquet.read import data_file
 
 MIB = 1 << 20
@@ -140,3 +143,27 @@ def test_the_limit_is_that_of_the_smallest_that_says_one(monkeypatch):
         assert data_file.memory_limit() == 256 * MIB
     finally:
         data_file.memory_limit.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("kind", "encoded", "texts", "least"),
+    [
+        (Physical.BYTE_ARRAY, 79, None, 80),  # ten references
+        (Physical.BYTE_ARRAY, 81, None, 81),
+        (Physical.BYTE_ARRAY, 79, 0, 80),
+        (Physical.BYTE_ARRAY, 80, 7, 87),
+        (Physical.BYTE_ARRAY, 79, -7, 80),
+        (Physical.BOOLEAN, 2, None, 80),
+        (Physical.INT96, 2, None, 120),
+    ],
+)
+def test_a_chunk_is_at_least_its_pages_and_its_values_and_texts(
+    kind: Physical, encoded: int, texts: int | None, least: int
+) -> None:
+    meta: dict[int, Any] = {Meta.TYPE: kind, Meta.VALUES: 10, Meta.UNCOMPRESSED: encoded}
+    if texts is not None:
+        meta[Meta.SIZES] = {Sizes.TEXT_BYTES: texts}
+    assert data_file.chunk_bytes(ColumnChunk({}, meta)) == least
+    footer = mock.Mock(row_groups=[mock.Mock(columns=[ColumnChunk({}, meta)] * 2)])
+    assert data_file.largest_group(footer) == 2 * least
+    assert data_file.largest_group(mock.Mock(row_groups=[])) == 0

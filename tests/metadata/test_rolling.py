@@ -14,10 +14,10 @@ from inlay.format.entry import DataFile, Marker, Where
 from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Erasure, Ledger, Segment, Tier
-from inlay.plan.change import AddFiles, Change, Request
+from inlay.plan.change import AddFiles, Change, NeedSegments, Request
 from inlay.plan.commit import apply as apply_module
 from inlay.plan.commit import draft
-from inlay.plan.metadata.state import RequestRefused, look_up, open_tree
+from inlay.plan.metadata.state import CLOCK_SKEW_US, RequestRefused, look_up, open_tree
 
 from .tables import Table
 
@@ -83,6 +83,42 @@ def test_a_request_is_too_old_that_was_made_before_the_horizon(
     found = look_up(state, Request.of("a", time_us=made_us))
     assert isinstance(found, RequestRefused) is refused
     assert refused or found == frozenset()
+
+
+@pytest.mark.parametrize("level", [0, 1])
+@pytest.mark.parametrize(
+    ("made_us", "sought"),
+    [
+        ([1_000], ["at", "open"]),
+        ([1_001], ["open"]),
+        ([999], ["before", "at", "open"]),
+        ([1_001, 1_000], ["at", "open"]),
+        ([1_001, None], ["before", "at", "open"]),
+    ],
+)
+def test_a_request_is_sought_where_it_may_be_applied_if_its_clock_ran_ahead(
+    made_us: list[int | None], sought: list[str], level: int
+) -> None:
+    """By a quarter of an hour: it is applied after it was made."""
+    ages = {"before": -1, "at": 0, "open": None}
+    segments = tuple(
+        Segment(
+            id=name,
+            level=level,
+            count=1,
+            size=1,
+            last_us=None if age is None else 1_000 - CLOCK_SKEW_US + age,
+        )
+        for name, age in ages.items()
+    )
+    state = Table().load()
+    ledger = replace(state.snapshot.ledger, records=Tier(segments, ()))
+    state = replace(state, snapshot=replace(state.snapshot, ledger=ledger))
+    requests = [Request.of(f"{n}", time_us=time_us) for n, time_us in enumerate(made_us)]
+    missing = look_up(state, None, requests)
+    assert isinstance(missing, NeedSegments) and [s.id for s in missing.ledger] == sought
+    older = look_up(state, replace(requests[0], may_be_older=True), requests[1:])
+    assert isinstance(older, NeedSegments) and [s.id for s in older.ledger] == [*ages]
 
 
 @pytest.mark.parametrize(("made_us", "hit"), [(99, True), (100, True), (101, False)])

@@ -19,7 +19,16 @@ from inlay.format.schema import Primitive
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.data_file import MANY_VALUES, UNITS_IN_BUDGET, in_units
-from inlay.parquet.read.ranges import SMALL_OBJECT_BYTES, Grow, Steps, Unit, run, run_ahead
+from inlay.parquet.read.ranges import (
+    SMALL_OBJECT_BYTES,
+    Grow,
+    Steps,
+    Unit,
+    _Flight,
+    _Running,
+    run,
+    run_ahead,
+)
 from inlay.parquet.read.selection import Projection
 
 
@@ -363,3 +372,29 @@ def test_a_unit_takes_as_much_memory_as_its_rows_and_columns(groups: Any) -> Non
     for piece, judged in zip(groups(0, 2**40, below), alone, strict=True):
         assert piece.first_bytes == judged.total_bytes
         assert piece.total_bytes > numbers + texts
+
+
+@pytest.mark.parametrize(
+    ("place", "more", "to_come", "fits"),
+    [
+        (0, 1_000, 1_000, True),  # the first always
+        (1, 10, 0, True),
+        (1, 10, 30, True),  # with the others' 60, once the first is gone
+        (1, 10, 31, False),
+        (1, 25, 0, True),  # 95 and the 5 that the first may grow by
+        (1, 26, 0, False),
+        (2, 15, 0, True),  # 75 without the first, and the 25 of the second
+        (2, 16, 0, False),
+        (2, 10, 60, True),  # 40 of its own and the one after it
+        (2, 10, 61, False),
+        (3, 10, 0, True),
+        (3, 11, 60, False),  # the third could not grow
+    ],
+)
+def test_a_unit_grows_as_far_as_those_before_it_and_it_can_end(
+    place: int, more: int, to_come: int, fits: bool
+) -> None:
+    flight: _Flight[None] = _Flight(budget_bytes=100, window=9)
+    for held, later in ((10, 5), (30, 25), (30, 60)):
+        flight.running.append(_Running(iter(()), held, later))  # type: ignore[arg-type]
+    assert flight._has_room(place, more, to_come) is fits

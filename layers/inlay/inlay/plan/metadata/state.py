@@ -157,14 +157,14 @@ def _cutoff(snapshot: Snapshot) -> int:
 
 def _opened(state: State, requests: Sequence[Request]) -> Opened:
     """The leaves that may hold one of these requests: a request is applied after it was made."""
-    times = [None if r.may_be_older else r.time_us for r in requests]
-    since_us = min((t for t in times if t is not None), default=0) - CLOCK_SKEW_US
-
-    def kept(segments: Sequence[Segment]) -> list[bool]:
-        return [None in times or s.last_us is None or s.last_us >= since_us for s in segments]
-
-    records = state.snapshot.ledger.records
-    return open_tree(records.segments, state.contents.nodes, kept)
+    records, nodes = state.snapshot.ledger.records.segments, state.contents.nodes
+    times = [r.time_us for r in requests if r.time_us is not None and not r.may_be_older]
+    if len(times) < len(requests):
+        return open_tree(records, nodes)
+    since_us = min(times) - CLOCK_SKEW_US
+    return open_tree(
+        records, nodes, lambda leaves: [s.last_us is None or s.last_us >= since_us for s in leaves]
+    )
 
 
 def _applied(state: State, leaves: Sequence[Segment], ids: set[bytes]) -> dict[bytes, LedgerRecord]:
