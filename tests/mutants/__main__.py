@@ -7,6 +7,7 @@ reason, `LEAST` of 100 have to be killed. Chosen at random by `--seed`: the same
 from __future__ import annotations
 
 import argparse
+import gc
 import random
 import sys
 import time
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .operators import Mutant, mutants_of, mutated, swap
+from .operators import Live, Mutant, mutants_of, mutated, swap
 from .reach import PACKAGE, ROOT, Reach, import_all, measure
 from .session import ENDED, FAILED, HUNG, Fork, Forks, answers, start_session
 
@@ -83,6 +84,9 @@ def try_mutants(forks: Forks, args: argparse.Namespace, sources: Mapping[str, st
     import_all(sources)
     measure(forks, reach, sources, args.jobs, say)
     mutants = chosen({f: sources[f] for f in args.files}, args.number, args.seed, args.only)
+    live = Live.found()
+    gc.collect()
+    gc.freeze()  # a fork that collects garbage looks at its own objects only
     starts: list[tuple[Any, Any]] = []
     few = 0
     for mutant in mutants:
@@ -102,7 +106,9 @@ def try_mutants(forks: Forks, args: argparse.Namespace, sources: Mapping[str, st
             within[name] = tests[name]
 
         def start(mutant: Mutant = mutant, within: dict[str, float] = within) -> Fork:
-            return Fork.start(forks, lambda: _tried(forks, mutant, sources[mutant.file], within))
+            return Fork.start(
+                forks, lambda: _tried(forks, live, mutant, sources[mutant.file], within)
+            )
 
         starts.append(((mutant, len(within), len(tests)), start))
     killed, alive, undecided = 0, [], []
@@ -122,11 +128,13 @@ def try_mutants(forks: Forks, args: argparse.Namespace, sources: Mapping[str, st
     return _judged(killed, alive, undecided, few)
 
 
-def _tried(forks: Forks, mutant: Mutant, source: str, tests: Mapping[str, float]) -> bytes:
+def _tried(
+    forks: Forks, live: Live, mutant: Mutant, source: str, tests: Mapping[str, float]
+) -> bytes:
     """In a fork. `tests`: the seconds that each takes."""
     path = str(PACKAGE / mutant.file)
     code = mutated(mutant, source, path)
-    if not swap([code]):
+    if not swap([code], live):
         raise LookupError("no function has this code")
     failed = forks.run([*tests], until_failure=True, took=tests)
     return b"killed" if failed else b"survived"

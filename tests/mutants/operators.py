@@ -16,6 +16,8 @@ from types import CodeType, FunctionType
 from typing import Any
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+# A file, a qualified name, a first line.
+_CodePlace = tuple[str, str, int]
 
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -225,28 +227,42 @@ def _compiled(tree: ast.Module, path: str) -> list[CodeType]:
     return codes
 
 
-def swap(codes: Iterable[CodeType]) -> list[CodeType]:
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The functions that live, by place, and the caches of results."""
+
+    functions: dict[_CodePlace, list[FunctionType]]
+    caches: list[Any]
+
+    @staticmethod
+    def found() -> Live:
+        """Looks at every object: in a fork that copies the memory of all of them."""
+        functions: dict[_CodePlace, list[FunctionType]] = {}
+        caches: list[Any] = []
+        for known in gc.get_objects():
+            if isinstance(known, FunctionType):
+                functions.setdefault(_place_of(known.__code__), []).append(known)
+            elif type(known).__name__ == "_lru_cache_wrapper":
+                caches.append(known)
+        return Live(functions, caches)
+
+
+def swap(codes: Iterable[CodeType], live: Live | None = None) -> list[CodeType]:
     """Gives the live functions at the places of `codes` this code, whatever decorates them. What they had,
     of each that was changed: swapped in turn, all is as it was."""
-    by_place = {_place_of(code): code for code in codes}
+    live = live or Live.found()
     before: list[CodeType] = []
-    for function in gc.get_objects():
-        if isinstance(function, FunctionType):
+    for code in codes:
+        for function in live.functions.get(_place_of(code), ()):
             was = function.__code__
-            code = by_place.get(_place_of(was))
-            if code is not None and code.co_freevars == was.co_freevars:
+            if code.co_freevars == was.co_freevars:
                 function.__code__ = code
                 before.append(was)
     if before:
-        _forget_results()
+        for cache in live.caches:
+            cache.cache_clear()
     return before
 
 
-def _place_of(code: CodeType) -> tuple[str, str, int]:
+def _place_of(code: CodeType) -> _CodePlace:
     return code.co_filename, code.co_qualname, code.co_firstlineno
-
-
-def _forget_results() -> None:
-    for found in gc.get_objects():
-        if type(found).__name__ == "_lru_cache_wrapper":
-            found.cache_clear()
