@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+from datetime import date
 from decimal import Decimal
 
 import predicate_oracle as oracle
@@ -17,14 +19,27 @@ from inlay.format.schema import Primitive, parse_primitive
 from inlay.format.values import (
     MAX_COUNT,
     as_count,
+    as_text,
+    bytes_from_text,
+    bytes_to_text,
+    civil,
     compare,
+    covered_range,
+    days_of,
     decode_value,
     encode_value,
+    integer_range,
+    is_value,
     order_key,
+    pad,
     physical,
+    scaled,
     successor,
+    trim,
     truncate_lower,
     truncate_upper,
+    widened,
+    widens,
 )
 
 typed_values = st.sampled_from(some.TYPES).flatmap(
@@ -63,6 +78,7 @@ def test_the_order_is_total_and_the_oracles(case):
         ("double", '"nan"'),
         ("double", "true"),
         ("double", "9007199254740993"),
+        ("double", "1" + 400 * "0"),
         ("float", "0.1"),
         ("int8", "128"),
         ("int8", "1.0"),
@@ -147,3 +163,173 @@ def test_what_is_no_count_is_not_read_as_one(found):
 
 def test_counts_end_where_other_languages_whole_numbers_do():
     assert [as_count(n) for n in (0, 1, MAX_COUNT)] == [0, 1, MAX_COUNT]
+
+
+# -- ranges and widening: by every pair of types, at their ends ------------------------------------
+
+INTEGERS = [Primitive(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
+DECIMALS = [Primitive("decimal", p, s) for p in range(1, 6) for s in range(p + 1)]
+TIMES = [Primitive("date"), *(Primitive("timestamp", unit=u) for u in ("s", "ms", "us", "ns"))]
+OTHERS = [parse_primitive(t) for t in ("bool", "float", "double", "string", "binary", "fixed(3)")]
+
+
+def ends(kind: Primitive) -> list[Decimal | int]:
+    if kind.name == "decimal":
+        nines = Decimal(10**kind.precision - 1).scaleb(-kind.scale)
+        return [nines, -nines, Decimal(1).scaleb(-kind.scale)]
+    bits = int(kind.name.removeprefix("u").removeprefix("int"))
+    return [0, 2**bits - 1] if kind.name[0] == "u" else [-(2 ** (bits - 1)), 2 ** (bits - 1) - 1]
+
+
+@pytest.mark.parametrize("kinds", [INTEGERS, DECIMALS], ids=["integers", "decimals"])
+def test_a_type_is_wider_if_it_has_the_ends_of_the_other(kinds):
+    for source, target in itertools.product(kinds, repeat=2):
+        assert all(is_value(source, value) for value in ends(source))
+        assert widens(source, target) is all(is_value(target, value) for value in ends(source))
+
+
+def test_no_other_types_hold_each_other_but_those_listed():
+    kinds = [INTEGERS[0], DECIMALS[0], *TIMES, *OTHERS, Primitive("time", unit="us")]
+    wider = {(str(a), str(b)) for a, b in itertools.product(kinds, repeat=2) if widens(a, b)}
+    units = ["timestamp(s)", "timestamp(ms)", "timestamp(us)", "timestamp(ns)"]
+    assert wider == {
+        *((str(kind), str(kind)) for kind in kinds),
+        *itertools.combinations(["date", *units], 2),
+        ("float", "double"),
+        ("fixed(3)", "binary"),
+    }
+
+
+def test_a_finer_time_covers_what_it_has_a_number_for():
+    for source, target in itertools.product(TIMES, repeat=2):
+        if not widens(source, target):
+            continue
+        (least, greatest), (low, high) = integer_range(source), integer_range(target)
+        first, last = covered_range(source, target) or (least, greatest)
+        for value in {first, last, 0}:
+            assert low <= widened(value, source, target) <= high
+        for value in (first - 1, last + 1):
+            inside = least <= value <= greatest
+            assert not inside or not low <= widened(value, source, target) <= high
+    assert covered_range(INTEGERS[0], INTEGERS[3]) is None
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_time_of_day_ends_at_midnight(unit):
+    kind = Primitive("time", unit=unit)
+    midnight = 86_400 * 10 ** {"s": 0, "ms": 3, "us": 6, "ns": 9}[unit]
+    assert integer_range(kind) == (0, midnight - 1)
+    assert [is_value(kind, v) for v in (-1, 0, midnight - 1, midnight)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_whole_numbers_end_at_their_limits():
+    for kind in INTEGERS:
+        low, high = ends(kind)
+        assert integer_range(kind) == (low, high)
+        assert [is_value(kind, v) for v in (low - 1, low, high, high + 1)] == [
+            False,
+            True,
+            True,
+            False,
+        ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "is_one"),
+    [
+        ("bool", True, True),
+        ("bool", 1, False),
+        ("double", 2**53, True),
+        ("double", 2**53 + 1, False),
+        ("double", True, False),
+        ("double", 10**400, False),
+        ("double", math.inf, True),
+        ("double", 0.1, True),
+        ("float", 0.1, False),
+        ("float", 0.5, True),
+        ("float", math.nan, True),
+        ("float", math.inf, True),
+        ("float", 3.5e38, False),
+        ("float", 2**24 + 1, False),
+        ("decimal(4,2)", Decimal("99.99"), True),
+        ("decimal(4,2)", Decimal("100"), False),
+        ("decimal(4,2)", Decimal("0.001"), False),
+        ("decimal(4,2)", Decimal("Infinity"), False),
+        ("decimal(4,2)", 1, False),
+        ("decimal(76,0)", Decimal("9" * 76), True),
+        ("decimal(76,0)", Decimal("9" * 77), False),
+        ("string", "a\U0010ffff", True),
+        ("string", "\ud800", False),
+        ("string", b"a", False),
+        ("binary", b"", True),
+        ("binary", "a", False),
+        ("fixed(2)", b"ab", True),
+        ("fixed(2)", b"a", False),
+        ("fixed(2)", b"abc", False),
+        ("int64", True, False),
+        ("int64", 1.0, False),
+        ("date", -(2**31), True),
+        ("date", 2**31, False),
+    ],
+)
+def test_only_what_a_type_has_is_a_value_of_it(kind, value, is_one):
+    assert is_value(parse_primitive(kind), value) is is_one
+
+
+def test_the_calendar_is_that_of_the_standard_library():
+    """The first and the last day of each month; what is beyond its years repeats after 400."""
+    era = date(2001, 1, 1).toordinal() - date(1601, 1, 1).toordinal()
+    epoch = date(1970, 1, 1).toordinal()
+    for year, month in itertools.product(range(1600, 2401), range(1, 13)):
+        first = date(year, month, 1)
+        for day in (first, date.fromordinal(first.toordinal() - 1)):
+            number = day.toordinal() - epoch
+            assert civil(number) == (day.year, day.month, day.day)
+            assert days_of(day.year, day.month, day.day) == number
+            assert civil(number - 5 * era) == (day.year - 2_000, day.month, day.day)
+            assert days_of(day.year - 2_000, day.month, day.day) == number - 5 * era
+
+
+def test_a_decimal_has_its_scale_or_loses_digits():
+    assert str(scaled(Decimal("1.5"), 3)) == "1.500" and scaled(Decimal("1.55"), 1) is None
+    assert str(scaled(Decimal("-0.0"), 2)) == "0.00" and str(scaled(Decimal("-1"), 0)) == "-1"
+    assert str(scaled(Decimal("1E+2"), 0)) == "100"
+    assert scaled(Decimal("9" * 190), 11) is None, "no more digits than are exact"
+    assert (
+        widened(Decimal("1.5"), DECIMALS[0], Primitive("decimal", 5, 2)).as_tuple().exponent == -2
+    )
+
+
+@pytest.mark.parametrize("length", range(7))
+def test_an_upper_bound_is_the_least_that_is_not_below(length):
+    """Of at most so many bytes, of an alphabet's first and last and two between."""
+    alphabet = (b"\x00", b"\x41", b"\xfe", b"\xff")
+    for text in map(b"".join, itertools.product(alphabet, repeat=3)):
+        upper = truncate_upper(text, length)
+        if length >= len(text):
+            assert upper == text
+            continue
+        assert truncate_lower(text, length) == text[:length]
+        head = int.from_bytes(text[:length], "big") + 1
+        if not length or head == 256**length:
+            assert upper is None
+        else:
+            assert upper == head.to_bytes(length, "big").rstrip(b"\x00")
+
+
+def test_lists_in_json_are_cut_and_filled():
+    assert trim([None, 1, None, None]) == [None, 1] and trim([None]) == []
+    assert pad([1], 3) == [1, None, None] and pad([1, 2], 2) == [1, 2] and pad([], 0) == []
+    for wrong in ([1, 2, 3], (1,), None):
+        with pytest.raises(TypeError):
+            pad(wrong, 2)
+    for data in (b"", b"a", b"ab", b"abc", b"\xfb\xff\xfe"):
+        assert bytes_from_text(bytes_to_text(data)) == data
+        assert not set(bytes_to_text(data)) & set("=+/")
+    with pytest.raises(TypeError):
+        as_text(b"a")

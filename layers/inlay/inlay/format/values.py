@@ -171,7 +171,7 @@ def _physical_float(kind: Primitive, value: int | float) -> float:
         double = float(value)
     except OverflowError:
         double = math.inf
-    exact = double == value or math.isnan(value)
+    exact = double == value or math.isnan(double)
     narrow = kind.name == "double" or math.isnan(double) or to_float32(double) == double
     if exact and narrow:
         return double

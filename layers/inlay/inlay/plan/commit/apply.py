@@ -375,9 +375,7 @@ def admit(state: State, change: Change) -> Admission:
     twice = _twice(state, change)
     if twice is not None:
         return twice
-    version = handed_over(state.snapshot.properties)
-    is_done = bool(change.events) and all(event.id in known for event in change.events)
-    if version is not None and not is_done and not change.of(HandOver):
+    if handed_over(state.snapshot.properties) is not None and not change.of(HandOver):
         return HandedOver()
     return Admitted(without_duplicates(change, known), known)
 
