@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -23,7 +24,7 @@ from inlay.format.snapshot import PartitionField, PartitionSpec
 from inlay.format.values import is_nan, order_key
 from inlay.ops.maintain.rewrite_file import partition_for_output
 from inlay.parse import parse_predicate
-from inlay.plan.pruning.partitions import partition_from_stats
+from inlay.plan.pruning.partitions import PartitionFact, partition_from_stats, with_partition
 from inlay.plan.pruning.prune import Evidence, all_match, may_match
 from inlay.plan.scan import marker_may_hit, plan_scan
 
@@ -371,3 +372,146 @@ def test_the_null_partition_has_only_nulls() -> None:
     evidence = Evidence(SCHEMA, specs=(spec_of("bucket(4, id)"),))
     assert all_match(IsNull(1), evidence.of(file((None,))), 10)
     assert not may_match(IsNull(1), evidence.of(file((3,))), 10)
+
+
+# -- what one partition value says ------------------------------------------------------------------
+
+
+def bucket_of(kind: Primitive, value: Any) -> PartitionFact:
+    transform = parse_transform("bucket[2147483647]")
+    number = partition_of(transform, kind, value)
+    assert number is not None
+    return PartitionFact(transform, kind, number)
+
+
+@pytest.mark.parametrize(
+    ("of", "asked", "alike"),
+    [
+        ("int8", "int64", True),
+        ("int64", "uint8", True),
+        ("int8", "decimal(9,0)", False),
+        ("decimal(9,0)", "int8", False),
+        ("decimal(5,2)", "decimal(38,2)", True),
+        ("decimal(5,2)", "decimal(38,3)", False),
+        ("timestamp(s)", "timestamp(ns)", True),
+        ("date", "timestamp(ns)", False),
+        ("time(ms)", "timestamp(ms)", False),
+        ("fixed(3)", "binary", True),
+        ("binary", "string", False),
+        ("string", "binary", False),
+    ],
+)
+def test_a_bucket_rules_out_values_of_types_that_hash_alike(
+    of: str, asked: str, alike: bool
+) -> None:
+    """Of others nothing is known: a bucket of an integer is no bucket of a date."""
+    values: dict[str, tuple[Any, Any]] = {
+        "decimal": (Decimal("1"), Decimal("2")),
+        "fixed": (b"abc", b"abd"),
+        "binary": (b"abc", b"abd"),
+        "string": ("abc", "abd"),
+    }
+    source, kind = parse_primitive(of), parse_primitive(asked)
+    here, elsewhere = values.get(source.name, (1, 2))
+    fact = bucket_of(source, here)
+    if source.name == "timestamp":  # one second in nanoseconds
+        assert fact.admits_any(kind, (10**9,)) and not fact.admits_any(kind, (10**9 + 10**3,))
+        return
+    same, other = values.get(kind.name, (1, 2))
+    assert fact.admits_any(source, (elsewhere, here)) and not fact.admits_any(source, (elsewhere,))
+    assert fact.admits_any(kind, (same,))
+    assert fact.admits_any(kind, (other,)) is not alike
+    assert fact.admits_any(kind, (other, same))
+
+
+@pytest.mark.parametrize(
+    ("transform", "value", "prefix", "admits"),
+    [
+        ("identity", "abc", "ab", True),
+        ("identity", "abc", "b", False),
+        ("truncate[2]", "ab", "abc", True),
+        ("truncate[2]", "ab", "a", True),
+        ("truncate[2]", "ab", "b", False),
+        ("truncate[2]", "ab", "ac", False),
+        ("bucket[4]", 3, "b", True),
+    ],
+)
+def test_a_partition_of_a_text_rules_out_prefixes(
+    transform: str, value: Any, prefix: str, admits: bool
+) -> None:
+    fact = PartitionFact(parse_transform(transform), Primitive("string"), value)
+    assert fact.admits_prefix(prefix) is admits
+
+
+def test_a_column_in_a_partition_is_within_both_bounds_and_exact_if_it_is_one_value() -> None:
+    kind, schema = Primitive("int64"), Schema(0, (Field(1, "a", Primitive("int64")),))
+
+    def narrowed(transform: str, value: Any, stats: ColumnStats) -> ColumnStats:
+        spec = PartitionSpec(1, (PartitionField(1, transform, "p"),))
+        return with_partition(stats, file((value,)), schema, spec, 1)
+
+    def bounds(stats: ColumnStats) -> Any:
+        return stats.lower, stats.upper, stats.exact
+
+    known = ColumnStats(12, 15, 3, exact=True, has_nan=True, kind=kind)
+    found = narrowed("truncate[10]", 10, known)
+    assert bounds(found) == (12, 15, True) and (found.null_count, found.has_nan) == (0, False)
+    assert bounds(narrowed("truncate[10]", 10, replace(known, exact=False))) == (12, 15, False)
+    assert bounds(narrowed("truncate[10]", 10, replace(known, upper=25))) == (12, 19, False)
+    assert bounds(narrowed("truncate[10]", 10, replace(known, lower=5))) == (10, 15, False)
+    assert bounds(narrowed("truncate[10]", 10, ColumnStats())) == (10, 19, False)
+    assert bounds(narrowed("identity", 13, replace(known, exact=False))) == (13, 13, True)
+    assert bounds(narrowed("bucket[4]", 3, known)) == (12, 15, True)
+    null = narrowed("bucket[4]", None, known)
+    assert bounds(null) == (None, None, True) and (null.null_count, null.has_nan) == (10, False)
+    # A file of no single partition, and a column that the spec does not have, say nothing more.
+    two = PartitionSpec(
+        1, (PartitionField(1, "identity", "p"), PartitionField(1, "bucket[4]", "b"))
+    )
+    assert with_partition(known, file((13,)), schema, two, 1) is known
+    assert with_partition(known, file((13,)), schema, PartitionSpec(1, two.fields[:1]), 2) is known
+
+
+def test_a_nan_partition_has_no_bounds() -> None:
+    schema = Schema(0, (Field(1, "a", Primitive("double")),))
+    spec = PartitionSpec(1, (PartitionField(1, "identity", "p"),))
+    found = with_partition(ColumnStats(0.0, 1.0, 5), file(("NaN",)), schema, spec, 1)
+    assert (found.lower, found.upper, found.null_count, found.has_nan) == (None, None, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "known", "partition"),
+    [
+        ("int64", ColumnStats(10, 19, 0), (10,)),
+        ("int64", ColumnStats(10, 20, 0), None),
+        ("int64", ColumnStats(10, 19, 1), None),
+        ("int64", ColumnStats(10, 19), None),
+        ("int64", ColumnStats(None, None, 10), (None,)),
+        ("int64", ColumnStats(10, None, 0), None),
+        ("int64", ColumnStats(None, 19, 0), None),
+        ("string", ColumnStats("abcdefghij", "abcdefghijz", 0), ("abcdefghij",)),
+    ],
+)
+def test_statistics_put_a_file_into_the_one_partition_of_all_its_rows(
+    kind: str, known: ColumnStats, partition: Any
+) -> None:
+    schema = Schema(0, (Field(1, "a", parse_primitive(kind)),))
+    spec = PartitionSpec(1, (PartitionField(1, "truncate[10]", "p"),))
+    assert partition_from_stats(spec, schema, {1: known}, 10) == partition
+    assert partition_from_stats(spec, schema, {}, 10) is None
+    both = PartitionSpec(1, (*spec.fields, PartitionField(1, "bucket[4]", "b")))
+    found = partition_from_stats(both, schema, {1: known}, 10)
+    assert found == ((None, None) if partition == (None,) else None)
+
+
+@pytest.mark.parametrize(("has_nan", "partition"), [(False, (0.5,)), (True, None), (None, None)])
+def test_a_file_with_a_nan_is_in_no_partition_of_numbers(
+    has_nan: bool | None, partition: Any
+) -> None:
+    schema = Schema(0, (Field(1, "a", Primitive("double")),))
+    spec = PartitionSpec(1, (PartitionField(1, "identity", "p"),))
+    known = {1: ColumnStats(0.5, 0.5, 0, has_nan=has_nan)}
+    assert partition_from_stats(spec, schema, known, 10) == partition
+    bucket = PartitionSpec(1, (PartitionField(1, "bucket[4]", "p"),))
+    integers = Schema(0, (Field(1, "a", Primitive("int64")),))
+    assert partition_from_stats(bucket, integers, {1: ColumnStats(7, 7, 0)}, 10) is not None
