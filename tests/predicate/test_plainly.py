@@ -7,6 +7,8 @@ import math
 
 import predicate_oracle as oracle
 import predicate_strategies as some
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +24,10 @@ from inlay.format.predicate import (
     Not,
     Or,
     conditions,
+    like_exact,
+    like_matches,
+    like_prefix,
+    like_re2,
     walk,
 )
 from inlay.format.schema import Primitive
@@ -134,3 +140,23 @@ def test_a_list_holds_each_value_once_and_in_order(length):
     for values in itertools.product((1.0, 2.0, 3.0, math.nan, -0.0, 0.0), repeat=length):
         keys = [order_key(value) for value in In(1, kind, values).values]
         assert keys == sorted(set(map(order_key, values)))
+
+
+def test_patterns_match_what_the_definition_says():
+    """Every pattern of up to four signs on every text of up to three."""
+    texts = ["".join(t) for n in range(4) for t in itertools.product("a%\n", repeat=n)]
+    for length in range(5):
+        for signs in itertools.product(("a", "%", "_", "\\%"), repeat=length):
+            pattern = "".join(signs)
+            matched = {text for text in texts if oracle.like(text, pattern)}
+            assert {text for text in texts if like_matches(pattern, text)} == matched
+            found = pc.match_substring_regex(pa.array(texts), like_re2(pattern)).to_pylist()
+            assert {text for text, is_one in zip(texts, found, strict=True) if is_one} == matched
+            prefix, every = like_prefix(pattern)
+            assert all(text.startswith(prefix) for text in matched)
+            begins = {text for text in texts if text.startswith(prefix)}
+            assert (begins == matched) or not every
+            exact = like_exact(pattern)
+            plain = not {"%", "_"} & set(signs)
+            assert exact == (pattern.replace("\\", "") if plain else None)
+            assert exact is None or matched == {exact} & set(texts)

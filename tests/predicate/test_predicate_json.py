@@ -22,6 +22,7 @@ from inlay.format.predicate import (
     Literal,
     Not,
     Or,
+    check_bounds,
     predicate_from_json,
     predicate_to_json,
 )
@@ -111,15 +112,23 @@ def test_depth_is_bounded_both_ways():
     with pytest.raises(InvalidPredicate, match="deeper"):
         predicate_to_json(nested(100_000))
     # Far deeper than Python recurses, too.
-    for levels in (MAX_DEPTH, 10_000):
-        body = True
-        for _ in range(levels):
-            body = ["not", body]
-        with pytest.raises(CorruptTable, match="deeper"):
-            predicate_from_json(body)
+    for name in ("not", "and", "or"):
+        for levels in (MAX_DEPTH, 10_000):
+            body = True
+            for _ in range(levels):
+                body = [name, body]
+            with pytest.raises(CorruptTable, match="deeper"):
+                predicate_from_json(body)
 
 
 def test_size_counts_the_values_of_lists():
+    longest = In(1, INT, tuple(range(MAX_NODES)))
+    most = And((TRUE,) * (MAX_NODES - 1))
+    assert check_bounds(longest) is longest and check_bounds(most) is most
+    within = Or((In(1, INT, tuple(range(MAX_NODES - 2))), TRUE))
+    assert check_bounds(within) is within
+    with pytest.raises(InvalidPredicate, match="more than"):
+        check_bounds(Or((within, TRUE)))
     with pytest.raises(InvalidPredicate, match="more than"):
         predicate_to_json(In(1, INT, tuple(range(MAX_NODES + 1))))
     with pytest.raises(InvalidPredicate, match="more than"):
