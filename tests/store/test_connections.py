@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inlay.storage import connections, rules
+from inlay.storage import connections, http_rules
 from inlay.storage.connections import Answer, Connections
 
 USUAL = b'HTTP/1.1 200 OK\r\nETag: "x"\r\nContent-Length: 2\r\n\r\nab'
@@ -375,20 +375,20 @@ def test_a_server_must_be_who_it_says_by_the_certificates_that_are_trusted(
 @given(st.datetimes(datetime(1000, 1, 1), datetime(9999, 12, 31)))
 def test_a_date_is_what_the_library_reads(when: datetime) -> None:
     text = format_datetime(when.replace(tzinfo=UTC, microsecond=0), usegmt=True)
-    assert rules.http_date(text) == parsedate_to_datetime(text)
+    assert http_rules.http_date(text) == parsedate_to_datetime(text)
 
 
 @pytest.mark.parametrize(
     "text", ["Friday, 20-Nov-26 16:00:00 GMT", "Fri, 20 Nov 2026 16:00:00 +0100"]
 )
 def test_other_forms_of_a_date_are_the_librarys(text: str) -> None:
-    assert rules.http_date(text) == parsedate_to_datetime(text)
+    assert http_rules.http_date(text) == parsedate_to_datetime(text)
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "Fri, 32 Nov 2026 16:00:00 GMT"])
 def test_no_date_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
-        rules.http_date(text)
+        http_rules.http_date(text)
 
 
 def test_nothing_of_pythons_http_clients_is_loaded_for_usual_answers() -> None:

@@ -38,7 +38,7 @@ from urllib.parse import quote, unquote
 from xml.etree import ElementTree
 
 from inlay.errors import InlayError, InvalidRequest, StoreUnavailable
-from inlay.storage import azure_account, rest, rules
+from inlay.storage import azure_account, http_rules, rest, rules
 from inlay.storage.base import (
     IF_ABSENT,
     NULL_VERSION,
@@ -133,7 +133,7 @@ class AzureStore:
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        rules.check_endpoint(self._endpoint)
+        http_rules.check_endpoint(self._endpoint)
         return partial(AzureStore, endpoint_url=self._endpoint), (self._bucket,)
 
     @property
@@ -157,7 +157,7 @@ class AzureStore:
         if_match: str | None = None,
         version_id: str | None = None,
     ) -> Got | Missing | Refused:
-        headers = {} if if_match is None else {"If-Match": rules.quoted_etag(if_match)}
+        headers = {} if if_match is None else {"If-Match": http_rules.quoted_etag(if_match)}
         if byte_range is not None:
             headers["Range"] = f"bytes={byte_range.start}-{byte_range.end - 1}"
         answer = self._ask(
@@ -339,7 +339,7 @@ class AzureStore:
 
     def delete_unchanged(self, objects: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
         def delete(key: str, etag: str | None) -> None:
-            condition = {"If-Match": rules.quoted_etag(etag or "")}
+            condition = {"If-Match": http_rules.quoted_etag(etag or "")}
             self._delete(key, {}, {"x-ms-delete-snapshots": "include", **condition})
 
         return rest.delete_each(delete, list(objects))
@@ -398,7 +398,7 @@ class AzureStore:
         byte_range: ByteRange,
         if_source_match: str,
     ) -> Part | Refused | Missing:
-        raise rules.no_range_copies(key, "Azure")
+        raise http_rules.no_range_copies(key, "Azure")
 
     def complete_multipart(
         self, key: str, upload_id: str, parts: Sequence[Part], *, condition: Condition = None
@@ -441,7 +441,7 @@ class AzureStore:
         empty = self._commit(key, "", {}, IF_ABSENT)
         if empty.done:
             pinned = {
-                "If-Match": rules.quoted_etag(_facts(empty)[0]),
+                "If-Match": http_rules.quoted_etag(_facts(empty)[0]),
                 "x-ms-delete-snapshots": "include",
             }
             self._delete(key, {}, pinned)
@@ -500,7 +500,7 @@ class AzureStore:
 
     def _blobs(self, prefix: str, *, include: str | None = None) -> Iterator[ObjectVersion]:
         """The blobs of a listing, as versions, in order of their keys' UTF-8 bytes."""
-        return rules.in_key_order(self._line.place, self._in_utf8(prefix, include))
+        return http_rules.in_key_order(self._line.place, self._in_utf8(prefix, include))
 
     def _in_utf8(self, prefix: str, include: str | None) -> Iterator[ObjectVersion]:
         # Listed in order of UTF-16: other than in UTF-8 for the characters from U+E000 on. Those with the
@@ -536,7 +536,7 @@ class AzureStore:
             following = _text(page, "NextMarker")
             if not following:
                 return
-            rules.check_goes_on(self._line.place, marker, following)
+            http_rules.check_goes_on(self._line.place, marker, following)
             marker = following
 
 
@@ -566,7 +566,7 @@ def _condition(condition: Condition) -> dict[str, str]:
         case IfAbsent():
             return {"If-None-Match": "*"}
         case IfMatch(etag):
-            return {"If-Match": rules.quoted_etag(etag)}
+            return {"If-Match": http_rules.quoted_etag(etag)}
 
 
 def _version(version_id: str | None) -> dict[str, str]:
@@ -584,7 +584,7 @@ def _described(
     kept, kept_headers = rules.check_headers(key, metadata, headers)
     described = {
         f"x-ms-blob-{_HEADERS[name]}": value
-        for name, value in rules.kept_by(key, kept_headers, _HEADERS, "abfss://").items()
+        for name, value in http_rules.kept_by(key, kept_headers, _HEADERS, "abfss://").items()
     }
     # Names are C# identifiers there: no dash.
     return described | {_METADATA + name.replace("-", "__"): v for name, v in kept.items()}
@@ -627,7 +627,7 @@ def _staged(key: str, upload_id: str, part: Part) -> rules.StagedPart:
 def _facts(answer: Answer) -> tuple[str, int]:
     """(ETag, LastModified)."""
     when = email.utils.parsedate_to_datetime(answer.headers["last-modified"])
-    return rules.bare_etag(answer.headers["etag"]), rest.microseconds(when)
+    return http_rules.bare_etag(answer.headers["etag"]), rest.microseconds(when)
 
 
 def _written(answer: Answer) -> Written:
@@ -684,7 +684,7 @@ def _version_in(blob: ElementTree.Element) -> ObjectVersion | None:
     facts = blob.find("Properties")
     if facts is None or _text(facts, "ResourceType") == "directory":
         return None
-    etag = rules.bare_etag(_text(facts, "Etag"))
+    etag = http_rules.bare_etag(_text(facts, "Etag"))
     when = _text(facts, "Last-Modified")
     version_id, snapshot = _text(blob, "VersionId"), _text(blob, "Snapshot")
     soft = _text(blob, "Deleted") == "true"

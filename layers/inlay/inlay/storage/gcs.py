@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from inlay.errors import AccessDenied, InvalidRequest, StoreUnavailable
-from inlay.storage import rest, rules
+from inlay.storage import http_rules, rest, rules
 from inlay.storage.base import (
     ByteRange,
     Condition,
@@ -171,7 +171,7 @@ class GcsStore:
         self._line = Line(f"gs://{bucket}", self._endpoint, sign, _explain)
 
     def __reduce__(self) -> tuple[object, ...]:
-        rules.check_endpoint(self._endpoint)
+        http_rules.check_endpoint(self._endpoint)
         return partial(GcsStore, endpoint_url=self._endpoint), (self._name,)
 
     @property
@@ -266,7 +266,7 @@ class GcsStore:
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         listed = self._listed(prefix, startOffset=start_after)
         infos = (_info(o) for o in listed if o["name"] != start_after and _staged(o) is None)
-        return rules.in_key_order(self._line.place, infos, after=start_after)
+        return http_rules.in_key_order(self._line.place, infos, after=start_after)
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
         for page in self._pages(prefix, delimiter="/"):
@@ -454,7 +454,7 @@ class GcsStore:
         byte_range: ByteRange,
         if_source_match: str,
     ) -> Part | Refused | Missing:
-        raise rules.no_range_copies(key, "Google Cloud Storage")
+        raise http_rules.no_range_copies(key, "Google Cloud Storage")
 
     def complete_multipart(
         self, key: str, upload_id: str, parts: Sequence[Part], *, condition: Condition = None
@@ -625,7 +625,7 @@ class GcsStore:
             following = page.get("nextPageToken")
             if not following:
                 return
-            rules.check_goes_on(self._line.place, token, following)
+            http_rules.check_goes_on(self._line.place, token, following)
             token = following
 
 
@@ -664,7 +664,7 @@ def _described(
     kept, kept_headers = rules.check_headers(key, metadata, headers)
     described: dict[str, Any] = {
         _HEADERS[name]: value
-        for name, value in rules.kept_by(key, kept_headers, _HEADERS, "gs://").items()
+        for name, value in http_rules.kept_by(key, kept_headers, _HEADERS, "gs://").items()
     }
     if kept:
         described["metadata"] = kept

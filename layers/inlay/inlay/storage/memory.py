@@ -550,7 +550,7 @@ class MemoryStore:
                 bucket,
                 key,
                 body,
-                rules.multipart_etag(parts),
+                multipart_etag(parts),
                 upload.started_us,
                 upload.metadata,
                 upload.headers,
@@ -611,3 +611,9 @@ def _got(held: Version, start: int, end: int, date_us: int) -> Got:
 
 def _md5(body: bytes) -> str:
     return hashlib.md5(body, usedforsecurity=False).hexdigest()
+
+
+def multipart_etag(parts: Sequence[Part]) -> str:
+    """S3's ETag of a multipart object: MD5 of the parts' MD5s, a dash, their number."""
+    digests = b"".join(bytes.fromhex(part.etag) for part in parts)
+    return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"

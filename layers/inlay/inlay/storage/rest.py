@@ -28,7 +28,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import urllib3
 
 from inlay.errors import AccessDenied, InlayError, InvalidRequest, PageError, StoreUnavailable
-from inlay.storage import rules
+from inlay.storage import http_rules, rules
 from inlay.storage.base import ByteRange, DeleteFailure
 from inlay.storage.wrapped import PerProcess
 
@@ -182,10 +182,10 @@ class Line:
             int(said.headers["content-length"])
         # An emulator says "bytes 0--1/0" of an empty object.
         if said.status == 206 and size_of(said.headers):
-            rules.check_content_range(
+            http_rules.check_content_range(
                 request.headers.get("Range"), said.headers["content-range"], len(said.data)
             )
-        date_us = microseconds(rules.http_date(said.headers["date"]))
+        date_us = microseconds(http_rules.http_date(said.headers["date"]))
         code, message = self.explain(said.data, said.headers) if said.status >= 300 else ("", "")
         return Answer(said.status, said.headers, said.data, date_us, attempt, code, message)
 

@@ -7,16 +7,12 @@ AWS: "Amazon S3 multipart upload limits", "Object key names", "Object metadata".
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
-from inlay.errors import InvalidRequest, StaleUpload, UnreadableFile, UnsupportedStore
+from inlay.errors import InvalidRequest, StaleUpload, UnreadableFile
 from inlay.storage.base import (
     MAX_COPY_BYTES,
     MAX_DELETE_KEYS,
@@ -55,12 +51,6 @@ HEADERS: Final = {
     "WebsiteRedirectLocation": "x-amz-website-redirect-location",
 }
 HEADER_NAMES: Final = frozenset(HEADERS)
-_MONTHS: Final = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
-# "Sun, 06 Nov 1994 08:49:37 GMT" (RFC 9110, 5.6.7), as every store writes it.
-_HTTP_DATE: Final = re.compile(
-    rf"[A-Z][a-z]{{2}}, (\d\d) ({_MONTHS.replace(' ', '|')}) (\d{{4}}) (\d\d):(\d\d):(\d\d) GMT",
-    re.ASCII,
-)
 # Storage classes whose objects can be read only after they were restored.
 ARCHIVES: Final = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 # Of these, those that control how the store keeps the object: the others are written by users.
@@ -79,20 +69,11 @@ class StagedPart:
     size: int
 
 
-def _broken(code: str, message: str, *, key: str | None = None, next_step: str) -> InvalidRequest:
+def broken(code: str, message: str, *, key: str | None = None, next_step: str) -> InvalidRequest:
     """A rule of S3 that a request breaks, by S3's code."""
     error = InvalidRequest(message, key=key, next_step=next_step)
     error.s3_code = code
     return error
-
-
-def check_endpoint(endpoint: str | None) -> None:
-    """Refuse to pickle a store whose endpoint holds credentials."""
-    if endpoint and "@" in endpoint.partition("://")[2].partition("/")[0]:
-        raise InvalidRequest(
-            "the endpoint's URL holds credentials, which are not put into a pickle",
-            next_step="Set the endpoint without them",
-        )
 
 
 def check_key(key: str) -> None:
@@ -100,13 +81,13 @@ def check_key(key: str) -> None:
     try:
         length = len(key.encode("utf-8"))
     except UnicodeEncodeError:
-        raise _broken(
+        raise broken(
             "InvalidURI",
             f"key {key!r} is not valid Unicode",
             next_step="Use keys that encode as UTF-8",
         ) from None
     if not 1 <= length <= MAX_KEY_BYTES:
-        raise _broken(
+        raise broken(
             "KeyTooLongError",
             f"a key has 1 to {MAX_KEY_BYTES} bytes of UTF-8, this one has {length}",
             key=key[:100],
@@ -120,14 +101,14 @@ def check_headers(
     """(metadata, headers) as the store keeps them: names of metadata become lower case."""
     kept = {name.lower(): value for name, value in (metadata or {}).items()}
     if not all(name.isascii() and value.isascii() for name, value in kept.items()):
-        raise _broken(
+        raise broken(
             "InvalidArgument",
             "user metadata must be ASCII",
             key=key,
             next_step="Encode it, for instance as base64",
         )
     if sum(len(name) + len(value) for name, value in kept.items()) > MAX_METADATA_BYTES:
-        raise _broken(
+        raise broken(
             "MetadataTooLarge",
             f"user metadata is larger than {MAX_METADATA_BYTES} bytes",
             key=key,
@@ -135,7 +116,7 @@ def check_headers(
         )
     unknown = sorted(set(headers or {}) - HEADER_NAMES)
     if unknown:
-        raise _broken(
+        raise broken(
             "InvalidArgument",
             f"unknown object headers {', '.join(unknown)}",
             key=key,
@@ -144,23 +125,9 @@ def check_headers(
     return kept, dict(headers or {})
 
 
-def kept_by(
-    key: str, headers: Mapping[str, str], kept: Iterable[str], store: str
-) -> Mapping[str, str]:
-    """`headers`, all of which a store of another maker keeps."""
-    if lost := sorted(set(headers) - set(kept)):
-        raise _broken(
-            "InvalidArgument",
-            f"{store} keeps no {', '.join(lost)} with an object",
-            key=key,
-            next_step=f"It keeps {', '.join(sorted(kept))}",
-        )
-    return headers
-
-
 def check_put_size(key: str, size: int, most: int = MAX_PUT_BYTES) -> None:
     if size > most:
-        raise _broken(
+        raise broken(
             "EntityTooLarge",
             f"one PUT takes at most {most} bytes, this body has {size}",
             key=key,
@@ -180,26 +147,6 @@ def resolve_range(key: str, byte_range: ByteRange | None, size: int) -> tuple[in
 def range_past_end(key: str, byte_range: ByteRange, size: int | None = None) -> UnreadableFile:
     holds = "" if size is None else f", the object has {size}"
     return UnreadableFile(f"bytes from {byte_range.start} were requested{holds}", key=key)
-
-
-_CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
-
-
-def check_content_range(asked: str | None, said: str, length: int) -> None:
-    """Raises `ValueError` where an answer of `length` bytes, whose `Content-Range` is `said`, is not the
-    whole of what the `Range` of its request asks for (RFC 9110, 14.2 and 14.4): a cache or a proxy may
-    answer with what it has."""
-    answered = _CONTENT_RANGE.fullmatch(said)
-    if answered is None:
-        raise ValueError(f"its Content-Range is {said[:80]!r}")
-    first, last, size = map(int, answered.groups())
-    start, end = 0, size
-    if asked is not None:
-        begins, _, ends = asked.removeprefix("bytes=").partition("-")
-        start = int(begins) if begins else max(0, size - int(ends))
-        end = min(size, int(ends) + 1) if begins else size
-    if (first, last + 1, length) != (start, end, end - start):
-        raise ValueError(f"it is {length} bytes, {said[:80]!r}, where {asked} was asked for")
 
 
 def check_suffix_length(length: int) -> None:
@@ -226,7 +173,7 @@ def check_scheme(source: Location, scheme: str, store: str) -> None:
 
 def check_copy_size(key: str, size: int) -> None:
     if size > MAX_COPY_BYTES:
-        raise _broken(
+        raise broken(
             "InvalidRequest",
             f"one copy request takes at most {MAX_COPY_BYTES} bytes, the source has {size}",
             key=key,
@@ -235,7 +182,7 @@ def check_copy_size(key: str, size: int) -> None:
 
 
 def copied_onto_itself(key: str) -> InvalidRequest:
-    return _broken(
+    return broken(
         "InvalidRequest",
         "an object cannot be copied onto itself unchanged",
         key=key,
@@ -246,14 +193,14 @@ def copied_onto_itself(key: str) -> InvalidRequest:
 def check_copy_range(source_key: str, byte_range: ByteRange, source_size: int) -> None:
     """S3 copies a range only from a source over 5 MiB, and never one that reaches past its end."""
     if byte_range.end > source_size:
-        raise _broken(
+        raise broken(
             "InvalidArgument",
             f"bytes {byte_range.start}..{byte_range.end} reach past the source's {source_size}",
             key=source_key,
             next_step="Plan again on the object as it is now",
         )
     if source_size <= MIN_PART_BYTES:
-        raise _broken(
+        raise broken(
             "InvalidRequest",
             f"a range can be copied only from a source over {MIN_PART_BYTES} bytes, "
             f"this one has {source_size}",
@@ -262,25 +209,16 @@ def check_copy_range(source_key: str, byte_range: ByteRange, source_size: int) -
         )
 
 
-def no_range_copies(key: str, store: str) -> InvalidRequest:
-    return _broken(
-        "NotImplemented",
-        f"{store} copies no ranges of objects",
-        key=key,
-        next_step="Read the range and send it as a part (the store says so: copies_ranges)",
-    )
-
-
 def check_part(key: str, number: int, size: int) -> None:
     if not 1 <= number <= MAX_PARTS:
-        raise _broken(
+        raise broken(
             "InvalidArgument",
             f"part numbers go from 1 to {MAX_PARTS}, not {number}",
             key=key,
             next_step="Plan larger parts",
         )
     if size > MAX_PART_BYTES:
-        raise _broken(
+        raise broken(
             "EntityTooLarge",
             f"a part has at most {MAX_PART_BYTES} bytes, this one has {size}",
             key=key,
@@ -291,7 +229,7 @@ def check_part(key: str, number: int, size: int) -> None:
 def check_part_list(key: str, parts: Sequence[Part]) -> None:
     """Refuse a list of parts that no upload can be completed with."""
     if not parts:
-        raise _broken(
+        raise broken(
             "MalformedXML",
             "an upload is completed with at least one part",
             key=key,
@@ -299,7 +237,7 @@ def check_part_list(key: str, parts: Sequence[Part]) -> None:
         )
     numbers = [part.number for part in parts]
     if any(later <= earlier for earlier, later in itertools.pairwise(numbers)):
-        raise _broken(
+        raise broken(
             "InvalidPartOrder",
             "parts must be listed by ascending number",
             key=key,
@@ -313,7 +251,7 @@ def check_completion(key: str, parts: Sequence[Part], staged: Mapping[int, Stage
     for position, part in enumerate(parts):
         held = staged.get(part.number)
         if held is None or held.etag != part.etag:
-            raise _broken(
+            raise broken(
                 "InvalidPart",
                 f"part {part.number} was never uploaded, or not with ETag {part.etag}",
                 key=key,
@@ -321,7 +259,7 @@ def check_completion(key: str, parts: Sequence[Part], staged: Mapping[int, Stage
             )
         is_last = position == len(parts) - 1
         if held.size < MIN_PART_BYTES and not is_last:
-            raise _broken(
+            raise broken(
                 "EntityTooSmall",
                 f"part {part.number} has {held.size} bytes; all but the last need {MIN_PART_BYTES}",
                 key=key,
@@ -332,63 +270,6 @@ def check_completion(key: str, parts: Sequence[Part], staged: Mapping[int, Stage
 def upload_gone(key: str, upload_id: str) -> StaleUpload:
     """Someone aborted or completed the upload this part is for."""
     return StaleUpload(f"the multipart upload {upload_id} is gone", key=key)
-
-
-def check_goes_on(place: str, page: object, following: object) -> None:
-    """Raises `UnsupportedStore` for a listing that goes on with the page that it has just given, for ever:
-    `page` and `following` are where these begin."""
-    if page == following:
-        raise UnsupportedStore(
-            f"{place} answered a listing with a page that is not its last, and does not say where the next "
-            "one begins",
-            next_step="Look for a proxy that answers in its place; else it is not supported "
-            "(docs/STORES.md)",
-        )
-
-
-class _Keyed(Protocol):
-    @property
-    def key(self) -> str: ...
-
-
-K = TypeVar("K", bound=_Keyed)
-
-
-def check_prefix(place: str, prefix: str, key: str) -> None:
-    """Raises `UnsupportedStore` for a key that a listing of `prefix` cannot have: a collector would take
-    what is another table's for its own."""
-    if not key.startswith(prefix):
-        raise UnsupportedStore(
-            f"{place} lists {key!r} where {prefix!r} was asked for",
-            key=key,
-            next_step="Look for a proxy that drops the query of a request; else the store is not supported "
-            "(docs/STORES.md)",
-        )
-
-
-def in_key_order(place: str, listed: Iterable[K], *, after: str | None = None) -> Iterator[K]:
-    """What a store lists, behind `after`. Raises `UnsupportedStore` at the first key that is not behind the
-    one before it in UTF-8 bytes (versions and uploads of one key may follow each other): a caller that asks
-    for a range of keys, as garbage collection by Spark does, would get keys of another range. Directory
-    buckets of S3 Express, and servers that walk folders, list so: "a/" comes before "a-b/" there."""
-    last = after
-    for item in listed:
-        # Text in order of its code points is in order of its UTF-8 bytes.
-        if last is not None and item.key < last:
-            raise UnsupportedStore(
-                f"{place} lists {item.key!r} behind {last!r}, which is greater",
-                key=item.key,
-                next_step="Move what is not of the table to another prefix if that brings the order back; "
-                "else the store is not supported (docs/STORES.md)",
-            )
-        last = item.key
-        yield item
-
-
-def bare_etag(said: str) -> str:
-    """An ETag of a header or a listing, without its quotes. A weak one becomes strong again: proxies that
-    compress answers weaken it, and the store behind them knows the strong one only."""
-    return said.removeprefix("W/").removeprefix('"').removesuffix('"')
 
 
 def refusal(condition: Condition, etag: str | None, date_us: int) -> Refused | None:
@@ -403,32 +284,3 @@ def refusal(condition: Condition, etag: str | None, date_us: int) -> Refused | N
             if etag is None:
                 return Refused("missing", date_us)
             return None if etag == expected else Refused("exists", date_us)
-
-
-def quoted_etag(etag: str) -> str:
-    """An ETag as the headers of a request have it."""
-    return f'"{etag}"'
-
-
-def content_md5(body: bytes) -> str:
-    """The header `Content-MD5` of a body (RFC 1864)."""
-    return base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
-
-
-def multipart_etag(parts: Sequence[Part]) -> str:
-    """S3's ETag of a multipart object: MD5 of the parts' MD5s, a dash, their number."""
-    digests = b"".join(bytes.fromhex(part.etag) for part in parts)
-    return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"
-
-
-def http_date(text: str) -> datetime:
-    """The moment that a header says. Raises `ValueError` for what is none. Other forms of a date are left
-    to the library for e-mails, which is loaded for them."""
-    match = _HTTP_DATE.fullmatch(text)
-    if match is None:
-        from email.utils import parsedate_to_datetime
-
-        return parsedate_to_datetime(text)
-    day, month, *rest = match.groups()
-    year, hour, minute, second = map(int, rest)
-    return datetime(year, _MONTHS.index(month) // 4 + 1, int(day), hour, minute, second, tzinfo=UTC)

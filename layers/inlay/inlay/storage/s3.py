@@ -41,7 +41,7 @@ from inlay.errors import (
     StoreUnavailable,
     UnsupportedStore,
 )
-from inlay.storage import rules, s3_direct, s3_environment, s3_errors
+from inlay.storage import http_rules, rules, s3_direct, s3_environment, s3_errors
 from inlay.storage.base import (
     ByteRange,
     Condition,
@@ -207,7 +207,7 @@ class S3Store:
                 "an S3 store with a client of its own cannot be pickled",
                 next_step="Set AWS_ENDPOINT_URL_S3 and AWS_REGION and open the table by its URI",
             )
-        rules.check_endpoint(self._endpoint_url)
+        http_rules.check_endpoint(self._endpoint_url)
         plain = self._directs.get().plain
         region = self.client.meta.region_name if plain is None else plain.scope.region
         made = partial(
@@ -255,7 +255,7 @@ class S3Store:
         if byte_range is not None:
             arguments["Range"] = f"bytes={byte_range.start}-{byte_range.end - 1}"
         if if_match is not None:
-            arguments["IfMatch"] = rules.quoted_etag(if_match)
+            arguments["IfMatch"] = http_rules.quoted_etag(if_match)
         answer = self._ask("get_object", key, **arguments)
         if isinstance(answer, _Answer):
             return _got(answer, byte_range)
@@ -298,7 +298,7 @@ class S3Store:
         info = ObjectInfo(
             key,
             content["ContentLength"],
-            rules.bare_etag(content["ETag"]),
+            http_rules.bare_etag(content["ETag"]),
             _us(content["LastModified"]),
             content.get("VersionId"),
             content.get("Metadata", {}),
@@ -322,13 +322,13 @@ class S3Store:
             ObjectInfo(
                 item["Key"],
                 item["Size"],
-                rules.bare_etag(item["ETag"]),
+                http_rules.bare_etag(item["ETag"]),
                 _us(item["LastModified"]),
             )
             for page in self._pages("list_objects_v2", prefix, StartAfter=start_after)
             for item in page.get("Contents", ())
         )
-        return rules.in_key_order(f"s3://{self._name}", infos, after=start_after)
+        return http_rules.in_key_order(f"s3://{self._name}", infos, after=start_after)
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
         for page in self._pages("list_objects_v2", prefix, Delimiter="/"):
@@ -374,7 +374,7 @@ class S3Store:
             key,
             Body=body,
             IfNoneMatch="*",
-            ContentMD5=rules.content_md5(body),  # S3 asks for one where there is a lock
+            ContentMD5=http_rules.content_md5(body),  # S3 asks for one where there is a lock
             ObjectLockMode=mode,
             ObjectLockRetainUntilDate=datetime.fromtimestamp(until_us // 1_000_000, UTC)
             .isoformat()
@@ -407,7 +407,7 @@ class S3Store:
             if (changed := self._changed(source, if_source_match)) is not None:
                 self.delete([key])  # of other bytes than were asked for
                 return changed
-            etag = rules.bare_etag(answer.content["CopyObjectResult"]["ETag"])
+            etag = http_rules.bare_etag(answer.content["CopyObjectResult"]["ETag"])
             return Written(etag, answer.date_us, answer.content.get("VersionId"))
         if answer.status == 404:
             return Missing(answer.date_us)
@@ -427,7 +427,7 @@ class S3Store:
         for batch in rules.delete_batches(objects):
             try:
                 failures += self._delete(
-                    {"Key": key, "ETag": rules.quoted_etag(etag)} for key, etag in batch
+                    {"Key": key, "ETag": http_rules.quoted_etag(etag)} for key, etag in batch
                 )
             except (InvalidRequest, UnsupportedStore):
                 failures += self.delete(key for key, _ in batch)
@@ -493,7 +493,7 @@ class S3Store:
             Body=body if isinstance(body, bytes) else bytes(body),
         )
         if isinstance(answer, _Answer):
-            return Part(number, rules.bare_etag(answer.content["ETag"]))
+            return Part(number, http_rules.bare_etag(answer.content["ETag"]))
         if answer.code == "NoSuchUpload":
             raise rules.upload_gone(key, upload_id)
         raise self._unexpected(answer, key)
@@ -520,7 +520,7 @@ class S3Store:
         if isinstance(answer, _Answer):
             if (changed := self._changed(source, if_source_match)) is not None:
                 return changed
-            return Part(number, rules.bare_etag(answer.content["CopyPartResult"]["ETag"]))
+            return Part(number, http_rules.bare_etag(answer.content["CopyPartResult"]["ETag"]))
         if answer.code == "NoSuchUpload":
             raise rules.upload_gone(key, upload_id)
         if answer.status == 404:
@@ -534,7 +534,7 @@ class S3Store:
     ) -> Written | Refused | Missing:
         rules.check_part_list(key, parts)
         listed = [
-            {"PartNumber": part.number, "ETag": rules.quoted_etag(part.etag)} for part in parts
+            {"PartNumber": part.number, "ETag": http_rules.quoted_etag(part.etag)} for part in parts
         ]
         answer = self._ask(
             "complete_multipart_upload",
@@ -583,7 +583,7 @@ class S3Store:
                     _us(version["LastModified"]),
                     is_latest=version["IsLatest"],
                     marker=marker,
-                    etag=rules.bare_etag(version.get("ETag", "")),
+                    etag=http_rules.bare_etag(version.get("ETag", "")),
                 )
 
     def delete_versions(self, versions: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
@@ -601,7 +601,7 @@ class S3Store:
             case IfAbsent():
                 return {"IfNoneMatch": "*"}
             case IfMatch(etag):
-                return {"IfMatch": etag if ceph else rules.quoted_etag(etag)}
+                return {"IfMatch": etag if ceph else http_rules.quoted_etag(etag)}
 
     def _refuse_versioning(self) -> None:
         """Raises where conditions do not hold at Ceph's gateway: in a bucket that has or had versions.
@@ -637,7 +637,7 @@ class S3Store:
             following = asked | {
                 ask: page[said] for said, ask in _FOLLOWING.items() if said in page
             }
-            rules.check_goes_on(f"s3://{self._name}", asked, following)
+            http_rules.check_goes_on(f"s3://{self._name}", asked, following)
             asked = following
 
     def _check_page(self, prefix: str, page: Mapping[str, Any]) -> None:
@@ -647,7 +647,7 @@ class S3Store:
                     raise StoreUnavailable(
                         f"S3 lists half an entry (bucket {self._name!r}): {item}"
                     )
-                rules.check_prefix(f"s3://{self._name}", prefix, item["Key"])
+                http_rules.check_prefix(f"s3://{self._name}", prefix, item["Key"])
 
     def _content(
         self, operation: str, key: str | None, about: str, **arguments: Any
@@ -770,7 +770,7 @@ def _source(source: Location, if_match: str | None) -> dict[str, Any]:
         named["VersionId"] = source.version_id
     arguments: dict[str, Any] = {"CopySource": named}
     if if_match is not None:
-        arguments["CopySourceIfMatch"] = rules.quoted_etag(if_match)
+        arguments["CopySourceIfMatch"] = http_rules.quoted_etag(if_match)
     return arguments
 
 
@@ -781,7 +781,7 @@ def _digest(content: bytes, condition: Condition) -> dict[str, str]:
     nobody knows before the store acknowledges them. A second try of such a write is compared with what is
     there."""
     if isinstance(condition, IfMatch) or len(content) <= DIGEST_BYTES:
-        return {"ContentMD5": rules.content_md5(content)}
+        return {"ContentMD5": http_rules.content_md5(content)}
     return {}
 
 
@@ -816,7 +816,7 @@ def _check_head(operation: str, content: Mapping[str, Any], asked: str | None) -
     if operation == "get_object":
         if content["ResponseMetadata"]["HTTPStatusCode"] == 206:
             said = content.get("ContentRange", "")
-            rules.check_content_range(asked, said, len(content["Body"]))
+            http_rules.check_content_range(asked, said, len(content["Body"]))
         _whole_size(content)
 
 
@@ -847,7 +847,7 @@ def _date_us(operation: str, response: Mapping[str, Any]) -> int:
             "the S3 answer has no Date header, and Inlay takes the time from nowhere else",
             next_step="Look for a proxy that strips headers",
         )
-    return _us(rules.http_date(said))
+    return _us(http_rules.http_date(said))
 
 
 def _got(answer: _Answer, byte_range: ByteRange | None) -> Got:
@@ -858,7 +858,7 @@ def _got(answer: _Answer, byte_range: ByteRange | None) -> Got:
     return Got(
         body,
         _whole_size(content),
-        rules.bare_etag(content["ETag"]),
+        http_rules.bare_etag(content["ETag"]),
         _us(content["LastModified"]),
         answer.date_us,
         content.get("VersionId"),
@@ -867,7 +867,7 @@ def _got(answer: _Answer, byte_range: ByteRange | None) -> Got:
 
 def _written(answer: _Answer) -> Written:
     content = answer.content
-    return Written(rules.bare_etag(content["ETag"]), answer.date_us, content.get("VersionId"))
+    return Written(http_rules.bare_etag(content["ETag"]), answer.date_us, content.get("VersionId"))
 
 
 def _refused(declined: _Declined) -> Refused | None:

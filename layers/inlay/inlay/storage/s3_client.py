@@ -30,7 +30,7 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
-from inlay.storage import rules, s3_environment, s3_errors
+from inlay.storage import http_rules, s3_environment, s3_errors
 from inlay.storage.connections import Answer
 from inlay.storage.s3_direct import DirectLine, checked
 from inlay.storage.s3_environment import DEFAULT_REGION, endpoint_of
@@ -125,7 +125,7 @@ def _sign_deletes_by_md5(client: BaseClient) -> None:
     gateways built on them, only MD5."""
 
     def give(params: dict[str, Any], **_: Any) -> None:
-        params["headers"]["Content-MD5"] = rules.content_md5(params["body"])
+        params["headers"]["Content-MD5"] = http_rules.content_md5(params["body"])
 
     event = "before-call.s3.DeleteObjects"
     client.meta.events.register(event, give, unique_id="inlay-deletes-by-md5")

@@ -26,7 +26,7 @@ from urllib.parse import quote, unquote_plus
 
 from botocore.exceptions import ClientError, IncompleteReadError, NoCredentialsError
 
-from inlay.storage import rules
+from inlay.storage import http_rules, rules
 from inlay.storage.connections import Answer
 from inlay.storage.s3_errors import check_document, document_of, of_settings
 from inlay.storage.s3_signature import Scope, authorization
@@ -140,7 +140,7 @@ class DirectLine:
         if operation == "get_object":
             answer["Body"] = content
         if (modified := said.get("last-modified")) is not None:
-            answer["LastModified"] = rules.http_date(modified)
+            answer["LastModified"] = http_rules.http_date(modified)
         if (length := said.get("content-length")) is not None:
             answer["ContentLength"] = int(length)
         if operation == "head_object":
