@@ -33,18 +33,8 @@ if TYPE_CHECKING:
     from inlay.plan.surgery import Choice, Cost
     from inlay.plan.verify import Finding
     from inlay.storage.wrapped import Usage
-    from inlay.table import (
-        Table,
-        adopt,
-        connect,
-        create,
-        drop,
-        exists,
-        open,
-        repair,
-        tables,
-        verify,
-    )
+    from inlay.table import Table, connect, create, open
+    from inlay.table.by_uri import adopt, drop, exists, repair, tables, verify
     from inlay.table.transaction import snapshot, transaction
 
 __all__ = [
@@ -80,6 +70,9 @@ __all__ = [
 ]
 # By the module that has it; any other is of `inlay.table`.
 _HOMES = {
+    **dict.fromkeys(
+        ("adopt", "drop", "exists", "repair", "tables", "verify"), "inlay.table.by_uri"
+    ),
     "AdvanceResult": "inlay.ops.erase.request",
     "Changes": "inlay.ops.feed",
     "Choice": "inlay.plan.surgery",

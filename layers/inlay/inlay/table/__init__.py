@@ -25,9 +25,9 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,6 @@ from inlay.errors import (
     TableExists,
     a_type,
 )
-from inlay.format.keys import POINTER
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import settings
 from inlay.format.snapshot import Note, Snapshot, make_note
@@ -63,8 +62,7 @@ from inlay.ops.metadata.load import (
 from inlay.ops.read.plan import load_plan
 from inlay.plan.metadata.state import State
 from inlay.plan.refs import MAIN, past_view, ref_view
-from inlay.storage.base import Head
-from inlay.storage.open import below, parse_location
+from inlay.storage.open import parse_location
 from inlay.storage.wrapped import Usage
 
 # Arrow and the operations are imported when first used: a process that only reads starts sooner, and one
@@ -73,11 +71,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from inlay import parse
-    from inlay.ops.adopt import adopt as adopt_op
     from inlay.ops.commit import driver as commit_op
     from inlay.ops.commit.driver import Committed, Skipped, WriteResult
     from inlay.ops.copy import Copied
-    from inlay.ops.drop import Dropped
     from inlay.ops.feed import Changes
     from inlay.ops.publish.publish import PublishResult
     from inlay.ops.read import conditions
@@ -86,8 +82,6 @@ if TYPE_CHECKING:
     from inlay.ops.read.scan import Scan
     from inlay.ops.schema import alter as alter_op
     from inlay.ops.schema import create as create_op
-    from inlay.ops.verify.repair import Repaired
-    from inlay.ops.verify.table import Verified
     from inlay.ops.write import append as append_op
     from inlay.ops.write import apply_changes as changes_op
     from inlay.ops.write import delete as delete_op
@@ -109,7 +103,6 @@ else:
     declared = LazyModule("inlay.parquet.arrow.declared")
     conditions = LazyModule("inlay.ops.read.conditions")
     scan_op = LazyModule("inlay.ops.read.scan")
-    adopt_op = LazyModule("inlay.ops.adopt.adopt")
     upsert_op = LazyModule("inlay.ops.write.upsert")
     alter_op = LazyModule("inlay.ops.schema.alter")
     keyed_op = LazyModule("inlay.ops.write.true_statistics")
@@ -127,12 +120,6 @@ else:
 # Values for `?`, in their order, or for `:name`.
 Params = Sequence[Any] | Mapping[str, Any] | None
 _LOG = logging.getLogger("inlay.table")
-# Of one table in a notebook.
-_SHOWN_COLUMNS = 40
-# Stored rows up to which a notebook counts the live ones, which may read a column.
-_COUNTED_ROWS = 5_000_000
-# How far below a prefix `tables` looks for tables.
-_TABLES_DEPTH = 3
 
 
 @arguments.checked
@@ -226,115 +213,6 @@ def _new_rows(path: str) -> pa.RecordBatchReader:
             stacklevel=4,
         )
     return file.rows(schema_from_arrow(columns.schema))
-
-
-@arguments.checked
-def adopt(
-    source: str | os.PathLike[str],
-    into: str | os.PathLike[str],
-    *,
-    copy: bool = False,
-    adopt_from: str | Sequence[str] = (),
-    properties: Mapping[str, object] | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    context: Context | None = None,
-) -> Table:
-    """The newest version of an Iceberg or Delta table, or a folder of Parquet files, as a new table at
-    `into`, its files used where they are; with `copy` they are copied on the server.
-
-    `source` is the table's folder, or a metadata file of Iceberg (`…/metadata/….metadata.json`). Columns
-    that only folders (`year=2024/part-0.parquet`) or metadata have make a table of format version 2, but
-    with `copy` (docs/ADOPT.md).
-    `adopt_from` are patterns of `bucket/key` for files outside the source's folder. Without `copy` the
-    files stay the source's: its VACUUM or expire_snapshots would take rows away here, and a warning says
-    so. Raises `TableExists`, `UnsupportedTable` (what cannot be carried, by name), `NotGranted`.
-    """
-    ctx = context or connect(into, storage_options=storage_options)
-    done = adopt_op.adopt(
-        ctx,
-        arguments.location(source),
-        copy=copy,
-        adopt_from=arguments.texts(adopt_from, "adopt_from"),
-        properties=properties,
-    )
-    for note in done.notes:
-        warnings.warn(f"adopting {source}: {note}", stacklevel=3)
-    return Table(ctx, done.loaded)
-
-
-def exists(uri: str | os.PathLike[str], *, context: Context | None = None) -> bool:
-    """Whether there is a table at `uri` (one HEAD). Says nothing about its health."""
-    ctx = context or connect(uri)
-    return isinstance(ctx.store.head(ctx.key(POINTER)), Head)
-
-
-def tables(prefix: str | os.PathLike[str], *, context: Context | None = None) -> list[str]:
-    """The URIs of the tables below `prefix`: one LIST and, for each folder, one HEAD. Folders without a
-    table are looked into, three levels deep."""
-    ctx = context or connect(prefix)
-    uris: list[str] = []
-    folders = [f"{ctx.root}/" if ctx.root else ""]
-    for _ in range(_TABLES_DEPTH):
-        within = [prefix for folder in folders for prefix in ctx.store.list_prefixes(folder)]
-        are_tables = list(
-            ctx.map(lambda prefix: isinstance(ctx.store.head(prefix + POINTER), Head), within)
-        )
-        roots = [prefix for prefix, is_table in zip(within, are_tables, strict=True) if is_table]
-        uris += [below(ctx.uri, root[len(ctx.root) :].strip("/")) for root in roots]
-        folders = [
-            prefix for prefix, is_table in zip(within, are_tables, strict=True) if not is_table
-        ]
-    return sorted(uris)
-
-
-def drop(
-    uri: str | os.PathLike[str],
-    *,
-    grace: timedelta | None = None,
-    dry_run: bool = False,
-    context: Context | None = None,
-) -> Dropped:
-    """Drop a table: at once nobody can open it, and the same call after `grace` (7 days unless given)
-    deletes its objects; until then `inlay repair` brings it back. `grace=timedelta(0)` does both at once.
-
-    Raises `TableNotFound`, `RefHeld` for a legal hold, `InvalidRequest` while an erasure is under way.
-    """
-    from inlay.ops.drop import GRACE_SECONDS
-    from inlay.ops.drop import drop as run
-
-    seconds = arguments.seconds(grace, "grace")
-    ctx = context or connect(uri)
-    return run(ctx, grace_seconds=GRACE_SECONDS if seconds is None else seconds, dry_run=dry_run)
-
-
-@arguments.checked
-def verify(
-    uri: str | os.PathLike[str],
-    *,
-    depth: str = "footers",
-    max_versions: int | None = None,
-    context: Context | None = None,
-) -> Verified:
-    """What `Table.maintain.verify` says, also of a table that cannot be opened."""
-    from inlay.ops.verify.table import verify as run
-    from inlay.plan.verify import MAX_VERSIONS
-
-    most = MAX_VERSIONS if max_versions is None else max_versions
-    return run(context or connect(uri), depth=depth, max_versions=most)
-
-
-def repair(
-    uri: str | os.PathLike[str], *, dry_run: bool = True, context: Context | None = None
-) -> Repaired:
-    """Mend what can be mended safely, also of a table that cannot be opened: a lost or damaged pointer,
-    archives, totals, dangling markers; a table that was dropped comes back. A dry run by default: the
-    result says what would be done and what would be lost. Deletes nothing.
-
-    Raises `TableNotFound`, `ForeignArchives`, `NewerFormat`, `ConcurrentChange`.
-    """
-    from inlay.ops.verify.repair import repair as run
-
-    return run(context or connect(uri), dry_run=dry_run)
 
 
 @arguments.checked
@@ -501,40 +379,9 @@ class Table:
     def _repr_html_(self) -> str:
         """What a notebook shows: columns, version, size, open deletes and live rows; these are counted
         where deletes are open and the table is not large."""
-        from html import escape
+        from inlay.table.notebook import shown_table
 
-        snapshot = self.snapshot
-        totals = snapshot.totals
-        facts = {
-            "version": f"{self.version:,}" + ("" if self.ref == MAIN else f" of {self.ref}"),
-            "committed": _when(snapshot.commit.time_us),
-            "rows": f"{self._live_rows()} in {totals.files:,} file{'' if totals.files == 1 else 's'}",
-            "size": _size(totals.bytes),
-            "open deletes": f"{totals.markers:,}",
-        }
-        key = snapshot.key_names
-        rows = "".join(
-            f"<tr><td>{escape(f.name)}</td><td>{escape(str(f.type))}</td>"
-            f"<td>{'' if f.nullable else 'required'}{' key' if f.name in key else ''}</td></tr>"
-            for f in list(self.schema)[:_SHOWN_COLUMNS]
-        )
-        more = len(self.schema) - _SHOWN_COLUMNS
-        rows += f"<tr><td colspan='3'>… {more} more columns</td></tr>" if more > 0 else ""
-        about = " · ".join(f"{name} <b>{escape(value)}</b>" for name, value in facts.items())
-        return (
-            f"<div><code>{escape(self.uri)}</code><br>{about}</div>"
-            f"<table><thead><tr><th>column</th><th>type</th><th></th></tr></thead>"
-            f"<tbody>{rows}</tbody></table>"
-        )
-
-    def _live_rows(self) -> str:
-        totals = self.snapshot.totals
-        if not totals.markers:
-            return f"{totals.rows:,}"
-        if totals.rows <= _COUNTED_ROWS:
-            with suppress(InlayError):
-                return f"{self.count():,}"
-        return f"at most {totals.rows:,}"
+        return shown_table(self)
 
     # -- the other operations, by what they are about ------------------------------------------
 
@@ -1326,22 +1173,6 @@ class _Write:
     result: WriteResult = field(init=False)
 
 
-def _when(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _size(count: int) -> str:
-    """
-    >>> _size(999), _size(1_234_567)
-    ('999 B', '1.2 MB')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1_000 or unit == "GB":
-            break
-        count /= 1_000  # type: ignore[assignment]
-    return f"{count:,} B" if unit == "B" else f"{count:,.1f} {unit}"
-
-
 def _of_pinned(pinned: Pinned) -> Table:
     loaded, at = pinned.load()
     return Table(pinned.context, loaded, at=at, tag=pinned.tag)
@@ -1395,4 +1226,4 @@ def _key_table(keys: Any) -> pa.Table:
         ) from error
 
 
-__all__ = ["Table", "adopt", "connect", "create", "drop", "exists", "open", "tables"]
+__all__ = ["Table", "connect", "create", "open"]

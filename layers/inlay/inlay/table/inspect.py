@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from inlay import arguments
 from inlay.format.properties import PROPERTIES, is_published
-from inlay.notebook import show_inspected
 from inlay.ops.inspect.versions import version_records
 from inlay.ops.metadata.load import load_ledger
 from inlay.parse import Values, parse_predicate
 from inlay.plan.metadata.state import State
 from inlay.plan.refs import ref_records
+from inlay.table.notebook import show_inspected
 
 if TYPE_CHECKING:
     import pyarrow as pa
