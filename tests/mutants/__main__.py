@@ -31,6 +31,7 @@ ROOMS = (
     "ops/commit/driver.py",
     "ops/read/top_n.py",
     "ops/write/delete.py",
+    "ops/write/delete_rows.py",
     "ops/write/upsert.py",
     "parquet/arrow/evaluate.py",
     "parquet/read/deleted_rows.py",

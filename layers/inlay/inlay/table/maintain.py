@@ -141,12 +141,12 @@ class Maintain:
         metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
         """Delete whole row groups of one data file (`t.inspect.files()` names them)."""
-        from inlay.ops.write import delete as delete_op
+        from inlay.ops.write.delete_rows import delete_row_groups
 
         groups = arguments.ordinals(ordinals)
         with self._table._writing("delete", make_note(message, metadata)) as write:
             request = Request.named(request_id, f"{file}:{list(groups)}")
-            write.outcome = delete_op.delete_row_groups(
+            write.outcome = delete_row_groups(
                 write.ctx, file, groups, base=self._table._loaded, request=request
             )
         return write.result

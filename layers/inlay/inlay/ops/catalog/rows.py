@@ -42,7 +42,8 @@ from inlay.ops.adopt.iceberg import (
 )
 from inlay.ops.context import Context
 from inlay.ops.data import puffin_markers, vector_markers
-from inlay.ops.metadata.load import LoadedTable, load_file, load_segments
+from inlay.ops.metadata.find_file import load_file
+from inlay.ops.metadata.load import LoadedTable, load_segments
 from inlay.ops.publish.files import Verdict, check_files
 from inlay.ops.publish.settle import stamped_copy
 from inlay.ops.write.keyed_rows import markers_of_keys

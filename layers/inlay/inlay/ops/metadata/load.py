@@ -1,5 +1,5 @@
-"""Loading: the pointer, an archived version, the segments that a plan needs, the entry of one file, the
-snapshot that a handle shows.
+"""Loading: the pointer, an archived version, the segments that a plan needs, the snapshot that a handle
+shows.
 
 Promise: opening a table is one GET; a version, a tag or a branch is one more. What is read is decoded as a
 whole or refused (`CorruptTable`, `NewerFormat`); segments are immutable, so loaded ones are kept.
@@ -7,9 +7,8 @@ whole or refused (`CorruptTable`, `NewerFormat`); segments are immutable, so loa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never, get_args
 
@@ -26,9 +25,9 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.codec import PREPARED, SchemaLoader, decode_head, decode_schemas, decode_snapshot
 from inlay.format.entry import Types
-from inlay.format.predicate import TRUE, And, Comparison, Literal, Predicate
+from inlay.format.predicate import Predicate
 from inlay.format.properties import handed_over
-from inlay.format.schema import Primitive, Schema
+from inlay.format.schema import Schema
 from inlay.format.snapshot import (
     POINTER_TARGET_BYTES,
     Content,
@@ -47,7 +46,7 @@ from inlay.plan.answers import NeedSegments, SegmentKind
 from inlay.plan.metadata.state import Contents, State, head_fault, open_tree, segment_fault
 from inlay.plan.pruning.prune import may_match, trusted_under
 from inlay.plan.refs import MAIN, held_versions, past_view, ref_view
-from inlay.storage.base import Got, Location
+from inlay.storage.base import Got
 from inlay.storage.write_once import Stored
 
 if TYPE_CHECKING:
@@ -558,46 +557,6 @@ def _newest(entries: Mapping[str, S], most: int) -> dict[str, S]:
         if most >= 0:
             by_id[segment_id] = entries[segment_id]
     return dict(reversed(list(by_id.items())))
-
-
-# Reading so few references takes about as long as a footer.
-FEW = 3
-
-
-def load_file(ctx: Context, state: State, key: str) -> State:
-    """`state` with the entry of the file `key`, if it is live, and every marker.
-
-    It is found by its name without reading all of the table's metadata: this finds what `load_entries`
-    would, in about three requests if some column with statistics distinguishes files: the file's own footer
-    gives the values to look for. No answer depends on the footer: a file that is not where it points is
-    searched for everywhere.
-    """
-    if key not in state.loaded_file_keys() and len(state.missing_files()) > FEW:
-        bounds: Predicate = TRUE
-        with suppress(InlayError):
-            bounds = And(tuple(_bounds(ctx, state.snapshot, key)))
-        state = load_matching(ctx, state, bounds)
-    return load_entries(ctx, state, files=key not in state.loaded_file_keys())
-
-
-def _bounds(ctx: Context, snapshot: Snapshot, key: str) -> Iterator[Predicate]:
-    """The least and the greatest value of each column, each of which a leaf with the file's entry may hold.
-    Raises what a footer that cannot be read does."""
-    # Whoever asks for a table's schema needs no pyarrow, which these load.
-    from inlay.parquet.read.describe import parse_object_footer, read_tail
-    from inlay.parquet.read.statistics import locate_columns, recorded_stats, whole_stats
-
-    store = ctx.store
-    tail = read_tail(store, Location(store.scheme, store.bucket, ctx.key(key)))
-    footer = parse_object_footer(tail.body, size=tail.size)
-    schema = snapshot.schema
-    columns = locate_columns(footer.arrow, schema)
-    known = recorded_stats(whole_stats(footer.metadata, columns, schema, snapshot.stats_columns))
-    for field_id, stats in known.items():
-        column = schema.by_id(field_id)
-        for bound in (stats.lower, stats.upper):
-            if column is not None and isinstance(column.type, Primitive) and bound is not None:
-                yield Comparison(field_id, "=", Literal(column.type, bound))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

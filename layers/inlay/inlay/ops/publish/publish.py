@@ -77,11 +77,11 @@ from inlay.iceberg.schema import (
 from inlay.notebook import Shown
 from inlay.ops.commit.driver import decided
 from inlay.ops.context import Context
+from inlay.ops.metadata.find_file import load_file
 from inlay.ops.metadata.load import (
     LoadedTable,
     load_again,
     load_entries,
-    load_file,
     load_leaves,
     load_nodes,
     load_pointer,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from pyroaring import BitMap64
 
 from inlay.errors import InvalidPredicate, InvalidRequest, SchemaMismatch
 from inlay.format import keys as object_keys
-from inlay.format.entry import DataFile, KeyRange, Keys, Marker, RowGroups, Where
+from inlay.format.entry import KeyRange, Keys, Marker, Where
 from inlay.format.expression import Condition
 from inlay.format.predicate import And, Comparison, In, Predicate, predicate_to_json
 from inlay.format.properties import DELETE_MODES, DeleteMode
@@ -43,8 +43,7 @@ from inlay.ops.commit.driver import (
 from inlay.ops.commit.group import Uploads, archive_beside
 from inlay.ops.context import Context
 from inlay.ops.data import vector_markers
-from inlay.ops.metadata.load import LoadedTable, load_file, load_matching
-from inlay.ops.read.conditions import filter_of
+from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.pieces import distinct_rows
@@ -52,16 +51,11 @@ from inlay.parquet.arrow.types import schema_to_arrow, to_physical
 from inlay.plan.change import (
     AddMarkers,
     Change,
-    Reads,
     RemoveFiles,
-    ReplaceFiles,
     Request,
-    Requirement,
-    SameContent,
-    Unit,
 )
 from inlay.plan.pruning.prune import Evidence
-from inlay.plan.scan import FileTask, marker_may_hit, plan_scan
+from inlay.plan.scan import FileTask, plan_scan
 
 if TYPE_CHECKING:
     from inlay.plan.surgery import Strategy
@@ -97,6 +91,8 @@ def delete(
     if before is not None:
         return before
     if file is not None:
+        from inlay.ops.metadata.find_file import load_file  # most deletes are of the whole table
+
         loaded = replace(loaded, state=load_file(ctx, loaded.state, file))
         if file not in loaded.state.loaded_file_keys():
             raise InvalidRequest(
@@ -108,12 +104,14 @@ def delete(
     match chosen:
         case "tombstone":
             marker = marker_of(ctx, loaded, predicate, file=file)
-            return _commit_markers(ctx, loaded, request, lambda _: [marker])
+            return commit_markers(ctx, loaded, request, lambda _: [marker])
         case "vector":
             pass
         case "surgery" | "rewrite":
             strategy = chosen
-    by_rows = _RowDelete(ctx, condition, strategy, file, request)
+    from inlay.ops.write.delete_rows import RowDelete  # most deletes are markers
+
+    by_rows = RowDelete(ctx, condition, strategy, file, request)
     return commit_planned(ctx, loaded, by_rows.plan)
 
 
@@ -154,32 +152,7 @@ def delete_keys(
         check_same_schema(ctx, bound, uploads.base)
         return list(key_markers(uploads.ctx, uploads.base, keys))
 
-    return _commit_markers(ctx, loaded, request, markers_on, keys.nbytes)
-
-
-def delete_row_groups(
-    ctx: Context,
-    file: str,
-    ordinals: Sequence[int],
-    *,
-    base: LoadedTable | None = None,
-    request: Request | None = None,
-) -> Committed | Skipped:
-    """Deletes whole row groups of one data file, by ordinal from 0. Reads no data."""
-    loaded, before = already_applied(ctx, current_base(ctx, base), request)
-    if before is not None:
-        return before
-    loaded = replace(loaded, state=load_file(ctx, loaded.state, file))
-    entry = next((f for f in loaded.state.loaded_files() if f.key == file), None)
-    groups = tuple(sorted(set(ordinals)))
-    if entry is None or not groups or not 0 <= groups[0] <= groups[-1] < entry.row_groups:
-        raise InvalidRequest(
-            f"no such row groups: {list(ordinals)} of {file}",
-            next_step="`t.inspect.files()` lists the live files and how many row groups each has",
-            table=ctx.uri,
-        )
-    marker = Marker(id=ctx.new_id(), body=RowGroups(groups), file=file)
-    return _commit_markers(ctx, loaded, request, lambda _: [marker])
+    return commit_markers(ctx, loaded, request, markers_on, keys.nbytes)
 
 
 def marker_of(
@@ -338,7 +311,7 @@ def _differences(schema: pa.Schema) -> dict[str, str]:
     return values
 
 
-def _commit_markers(
+def commit_markers(
     ctx: Context,
     loaded: LoadedTable,
     request: Request | None,
@@ -388,90 +361,3 @@ def by_vectors(
     emptied = tuple(key for key, positions in deleted.items() if len(positions) == rows[key])
     marked = {key: positions for key, positions in deleted.items() if key not in emptied}
     return RemoveFiles(emptied), AddMarkers(tuple(vector_markers(ctx, loaded, marked)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """What was written for a file, with the row markers it had then."""
-
-    unit: Unit
-    entry: DataFile
-    own: frozenset[str]
-    uploaded_us: int
-
-
-def rewritten(
-    ctx: Context,
-    loaded: LoadedTable,
-    deleted: Mapping[str, BitMap64],
-    strategy: Strategy,
-    rewrites: dict[str, _Made],
-) -> list[_Made]:
-    """The files without the rows at these positions, and without those that their markers hit. What was
-    `made` on an earlier base is used again as long as the file is unchanged: its live rows can only have
-    become fewer, so no row is missing."""
-    from inlay.ops.maintain.rewrite_file import rewrite_task  # most deletes are markers
-
-    live = {f.key: f for f in loaded.state.loaded_files()}
-    markers = list(loaded.state.markers())
-    evidence = Evidence.of_snapshot(loaded.snapshot)
-    boundary_us = loaded.snapshot.boundary.time_us or 0
-    for key, positions in deleted.items():
-        hits = [m for m in markers if marker_may_hit(m, live[key], evidence)]
-        own = frozenset(m.id for m in hits if m.file is not None)
-        before = rewrites.get(key)
-        unchanged = before is not None and (before.entry, before.own) == (live[key], own)
-        if before is None or not unchanged or before.uploaded_us < boundary_us:
-            schema = loaded.snapshot.schema_by_id(live[key].schema_id)
-            task = FileTask(file=live[key], schema=schema, markers=tuple(hits))
-            _, done = rewrite_task(ctx, loaded, task, strategy=strategy, extra=positions)
-            rewrites[key] = _Made(done.unit, live[key], own, loaded.date_us)
-    return [rewrites[key] for key in deleted]
-
-
-@dataclass(slots=True)
-class _RowDelete:
-    """One delete by position: marked by vectors, or removed from the files by a `strategy`. Kept over
-    rebases: what was written for a file is used again; only replacements of replaced files are new."""
-
-    ctx: Context
-    condition: Condition
-    strategy: Strategy | None
-    file: str | None
-    request: Request | None
-    made: dict[str, _Made] = field(default_factory=dict)
-
-    def plan(self, loaded: LoadedTable) -> Planned:
-        ctx, predicate = self.ctx, self.condition.predicate
-        if self.file is None:
-            state = load_matching(ctx, loaded.state, predicate, by_rows=True)
-        else:
-            state = load_file(ctx, loaded.state, self.file)
-        loaded, snapshot = replace(loaded, state=state), loaded.snapshot
-        tasks = loaded_tasks(loaded, predicate, by_rows=True)
-        tasks = [task for task in tasks if self.file in (None, task.file.key)]
-        where = filter_of(self.condition)
-        positions: dict[str, BitMap64] = {}
-        for task, hit in ctx.reader.positions(tasks, snapshot.schema, where):
-            positions[task.file.key] = hit
-        requires: tuple[Requirement, ...] = (SameContent(snapshot.version),)
-        if snapshot.settings.text("isolation") == "serializable":
-            requires += (Reads(predicate, snapshot.version, frozenset(positions)),)
-        change = Change(
-            operation="delete",
-            request=self.request,
-            uploaded_us=loaded.date_us,
-            deleted_rows=sum(map(len, positions.values())),
-            requires=requires,
-        )
-        if self.strategy is None:
-            with archive_beside(ctx, loaded, 0) as uploads:
-                updates = by_vectors(uploads.ctx, loaded, positions)
-            return Planned(replace(change, updates=updates), uploads.base)
-        used = rewritten(ctx, loaded, positions, self.strategy, self.made)
-        change = replace(
-            change,
-            updates=(ReplaceFiles(tuple(m.unit for m in used), whole=True),),
-            uploaded_us=min((m.uploaded_us for m in used), default=loaded.date_us),
-        )
-        return Planned(change, loaded)

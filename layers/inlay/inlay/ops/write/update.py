@@ -32,7 +32,7 @@ from inlay.ops.context import Context
 from inlay.ops.data import write_batches
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.read.conditions import filter_of
-from inlay.ops.write.delete import by_vectors, loaded_tasks, marker_of, mode_of, rewritten
+from inlay.ops.write.delete import by_vectors, loaded_tasks, marker_of, mode_of
 from inlay.parquet.arrow.assignments import assigned
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.selection import Projection
@@ -155,5 +155,7 @@ def _deletes(
         case "vector":
             return by_vectors(ctx, loaded, matches)
         case "surgery" | "rewrite":
+            from inlay.ops.write.delete_rows import rewritten  # most updates mark rows
+
             rewrites = rewritten(ctx, loaded, matches, mode, {})
             return (ReplaceFiles(tuple(m.unit for m in rewrites), whole=True),)

@@ -1,0 +1,155 @@
+"""Deletes by position: of rows, marked by vectors or removed from the files, and of whole row groups.
+
+Promise: what is read is deleted, and no file is left out because of another writer's statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pyroaring import BitMap64
+
+from inlay.errors import InvalidRequest
+from inlay.format.entry import DataFile, Marker, RowGroups
+from inlay.format.expression import Condition
+from inlay.ops.commit.driver import (
+    Committed,
+    Planned,
+    Skipped,
+    already_applied,
+    current_base,
+)
+from inlay.ops.commit.group import archive_beside
+from inlay.ops.context import Context
+from inlay.ops.metadata.find_file import load_file
+from inlay.ops.metadata.load import LoadedTable, load_matching
+from inlay.ops.read.conditions import filter_of
+from inlay.ops.write.delete import by_vectors, commit_markers, loaded_tasks
+from inlay.plan.change import (
+    Change,
+    Reads,
+    ReplaceFiles,
+    Request,
+    Requirement,
+    SameContent,
+    Unit,
+)
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import FileTask, marker_may_hit
+
+if TYPE_CHECKING:
+    from inlay.plan.surgery import Strategy
+
+
+def delete_row_groups(
+    ctx: Context,
+    file: str,
+    ordinals: Sequence[int],
+    *,
+    base: LoadedTable | None = None,
+    request: Request | None = None,
+) -> Committed | Skipped:
+    """Deletes whole row groups of one data file, by ordinal from 0. Reads no data."""
+    loaded, before = already_applied(ctx, current_base(ctx, base), request)
+    if before is not None:
+        return before
+    loaded = replace(loaded, state=load_file(ctx, loaded.state, file))
+    entry = next((f for f in loaded.state.loaded_files() if f.key == file), None)
+    groups = tuple(sorted(set(ordinals)))
+    if entry is None or not groups or not 0 <= groups[0] <= groups[-1] < entry.row_groups:
+        raise InvalidRequest(
+            f"no such row groups: {list(ordinals)} of {file}",
+            next_step="`t.inspect.files()` lists the live files and how many row groups each has",
+            table=ctx.uri,
+        )
+    marker = Marker(id=ctx.new_id(), body=RowGroups(groups), file=file)
+    return commit_markers(ctx, loaded, request, lambda _: [marker])
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What was written for a file, with the row markers it had then."""
+
+    unit: Unit
+    entry: DataFile
+    own: frozenset[str]
+    uploaded_us: int
+
+
+def rewritten(
+    ctx: Context,
+    loaded: LoadedTable,
+    deleted: Mapping[str, BitMap64],
+    strategy: Strategy,
+    rewrites: dict[str, _Made],
+) -> list[_Made]:
+    """The files without the rows at these positions, and without those that their markers hit. What was
+    `made` on an earlier base is used again as long as the file is unchanged: its live rows can only have
+    become fewer, so no row is missing."""
+    from inlay.ops.maintain.rewrite_file import rewrite_task  # vectors rewrite nothing
+
+    live = {f.key: f for f in loaded.state.loaded_files()}
+    markers = list(loaded.state.markers())
+    evidence = Evidence.of_snapshot(loaded.snapshot)
+    boundary_us = loaded.snapshot.boundary.time_us or 0
+    for key, positions in deleted.items():
+        hits = [m for m in markers if marker_may_hit(m, live[key], evidence)]
+        own = frozenset(m.id for m in hits if m.file is not None)
+        before = rewrites.get(key)
+        unchanged = before is not None and (before.entry, before.own) == (live[key], own)
+        if before is None or not unchanged or before.uploaded_us < boundary_us:
+            schema = loaded.snapshot.schema_by_id(live[key].schema_id)
+            task = FileTask(file=live[key], schema=schema, markers=tuple(hits))
+            _, done = rewrite_task(ctx, loaded, task, strategy=strategy, extra=positions)
+            rewrites[key] = _Made(done.unit, live[key], own, loaded.date_us)
+    return [rewrites[key] for key in deleted]
+
+
+@dataclass(slots=True)
+class RowDelete:
+    """One delete by position: marked by vectors, or removed from the files by a `strategy`. Kept over
+    rebases: what was written for a file is used again; only replacements of replaced files are new."""
+
+    ctx: Context
+    condition: Condition
+    strategy: Strategy | None
+    file: str | None
+    request: Request | None
+    made: dict[str, _Made] = field(default_factory=dict)
+
+    def plan(self, loaded: LoadedTable) -> Planned:
+        ctx, predicate = self.ctx, self.condition.predicate
+        if self.file is None:
+            state = load_matching(ctx, loaded.state, predicate, by_rows=True)
+        else:
+            state = load_file(ctx, loaded.state, self.file)
+        loaded, snapshot = replace(loaded, state=state), loaded.snapshot
+        tasks = loaded_tasks(loaded, predicate, by_rows=True)
+        tasks = [task for task in tasks if self.file in (None, task.file.key)]
+        where = filter_of(self.condition)
+        positions: dict[str, BitMap64] = {}
+        for task, hit in ctx.reader.positions(tasks, snapshot.schema, where):
+            positions[task.file.key] = hit
+        requires: tuple[Requirement, ...] = (SameContent(snapshot.version),)
+        if snapshot.settings.text("isolation") == "serializable":
+            requires += (Reads(predicate, snapshot.version, frozenset(positions)),)
+        change = Change(
+            operation="delete",
+            request=self.request,
+            uploaded_us=loaded.date_us,
+            deleted_rows=sum(map(len, positions.values())),
+            requires=requires,
+        )
+        if self.strategy is None:
+            with archive_beside(ctx, loaded, 0) as uploads:
+                updates = by_vectors(uploads.ctx, loaded, positions)
+            return Planned(replace(change, updates=updates), uploads.base)
+        used = rewritten(ctx, loaded, positions, self.strategy, self.made)
+        change = replace(
+            change,
+            updates=(ReplaceFiles(tuple(m.unit for m in used), whole=True),),
+            uploaded_us=min((m.uploaded_us for m in used), default=loaded.date_us),
+        )
+        return Planned(change, loaded)
