@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import zlib
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -40,6 +41,7 @@ from inlay.parquet.footer.thrift import (
     i64,
 )
 from inlay.parquet.read import decode
+from inlay.parquet.read.page_frames import Frames
 from inlay.parquet.read.ranges import merge_ranges
 from inlay.parquet.read.selection import Projection
 from inlay.parquet.read.single_pages import false_indexes, pages_of
@@ -349,11 +351,12 @@ TYPES: dict[str, tuple[pa.DataType, list[str]]] = {
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("nulls", [0, 3, 1_500])
 @pytest.mark.parametrize("checksums", [True, False])
+@pytest.mark.parametrize("codec", ["snappy", "zstd"])
 def test_pages_that_end_with_the_last_selected_row_give_the_same_values(
-    lake: Any, version: str, nulls: int, checksums: bool
+    lake: Any, version: str, nulls: int, checksums: bool, codec: str
 ) -> None:
     """Of every type and encoding: with NULLs, a page of these alone, and NaN; some dictionaries are given
-    up in the midst of the chunk."""
+    up in the midst of the chunk. Those of zstd are decompressed as one where all pages are cut."""
     rows, dice = 12_000, random.Random(nulls)
     numbers = [dice.choice([dice.randrange(50), dice.randrange(2**31)]) for _ in range(rows)]
 
@@ -392,14 +395,20 @@ def test_pages_that_end_with_the_last_selected_row_give_the_same_values(
         dictionary_pagesize_limit=20_000,
         column_encoding=encodings,
         write_page_checksum=checksums,
+        compression=codec,
     )
     schema = schema_from_arrow(table.schema)
     file = lake.adopt(sink.getvalue(), schema)
     few = [0, 999, 1000, 5_500, 7_001, 7_002, 10_998]
     keys = tuple(table["id"][n].as_py() for n in few)
-    cut = mock.Mock(wraps=first_values)
+    cut, crc = mock.Mock(wraps=first_values), mock.Mock(wraps=zlib.crc32)
+    whole = mock.Mock(wraps=decode.ParquetReader)
     with (
         mock.patch("inlay.parquet.read.single_pages.first_values", cut),
+        mock.patch("inlay.parquet.read.single_pages.MIN_FRAMES", 2),
+        mock.patch("inlay.parquet.read.single_pages.ONE_FILE_BYTES", 0),
+        mock.patch("inlay.parquet.read.page_frames.crc32", crc),
+        mock.patch.object(decode, "ParquetReader", whole),
         mock.patch("inlay.parquet.read.single_pages.MIN_CHUNK_BYTES", 0),
         mock.patch("inlay.parquet.read.single_pages.MAX_DECODED_PART", 2),
     ):
@@ -407,7 +416,79 @@ def test_pages_that_end_with_the_last_selected_row_give_the_same_values(
     expected = table.take(few)
     for name in table.column_names:  # NaN is itself here
         assert repr(asked[name].to_pylist()) == repr(expected[name].to_pylist()), name
-    assert cut.call_count == 5 * (len(columns) - 1)  # of each the pages with rows
+    # Of each the pages with rows; of each dictionary one more.
+    as_one = {
+        name
+        for name in columns
+        if codec == "zstd" and version == "1.0" and name.endswith(("PLAIN", "RLE_DICTIONARY"))
+    }
+    assert cut.call_count == 5 * (len(columns) - 1 - len(as_one))
+    dictionaries = sum(name.endswith("RLE_DICTIONARY") and "bool" not in name for name in as_one)
+    assert crc.call_count == checksums * (5 * len(as_one) + dictionaries)
+    assert whole.call_count == 1  # of the column that was looked at
+
+
+def frames_of(body: bytes) -> tuple[Frames, list[tuple[memoryview, int]]]:
+    """Nothing yet, and the pages of `word` with their rows."""
+    footer = decode_footer(body, file_size=len(body))
+    chunk = footer.row_groups[0].column(1)
+    pages = pages_of(body[slice(*chunk.offset_index)], chunk, ROWS)
+    return Frames(), [(memoryview(body)[page.start : page.end], page.rows) for page in pages]
+
+
+def test_pages_that_are_decompressed_as_one_are_those_that_are_there() -> None:
+    frames, pages = frames_of(written(compression="zstd", write_page_checksum=True))
+    for page, rows in pages[3:6]:
+        assert frames.add_values(page, rows, 7)
+    chunk = bytes(memoryview(frames.decompressed(pa.default_memory_pool())))
+    assert len(chunk) == frames.size
+    at = 0
+    for page, _ in pages[3:6]:
+        header, at = page_header(chunk, at, len(chunk))
+        old, begins = page_header(bytes(page), 0, len(page))
+        size = header[Page.UNCOMPRESSED]
+        assert size == header[Page.COMPRESSED] == old[Page.UNCOMPRESSED]
+        assert claimed_values(header) == (7, claimed_values(old)[1]) and Page.CRC not in header
+        assert chunk[at : at + size] == pa.decompress(page[begins:], size, "zstd", asbytes=True)
+        at += size
+    assert at == len(chunk)
+
+
+def test_a_page_that_is_not_what_it_claims_is_not_decompressed() -> None:
+    frames, pages = frames_of(written(compression="zstd", write_page_checksum=True))
+    page, rows = pages[0]
+    with pytest.raises(UnreadableFile, match="other rows"):
+        frames.add_values(page, rows - 1, 7)
+    for at in (len(page) - 1, len(page) // 2):
+        damaged = bytearray(page)
+        damaged[at] ^= 1
+        with pytest.raises(UnreadableFile, match="checksum"):
+            frames.add_values(memoryview(damaged), rows, 7)
+    with pytest.raises(UnreadableFile, match="header"):
+        frames.add_values(page[:200], rows, 7)
+    assert not frames.add_dictionary(page) and frames.size == 0
+
+
+def test_lengths_that_are_false_together_are_noticed() -> None:
+    """Two pages, one of which claims a byte of the other's: as many in all."""
+    frames, pages = frames_of(written(compression="zstd", write_page_checksum=False))
+    for (page, rows), more in zip(pages[:2], (1, -1), strict=True):
+        header, begins = page_header(bytes(page), 0, len(page))
+        header[Page.UNCOMPRESSED] += more
+        assert frames.add_values(memoryview(encode_struct(header) + page[begins:]), rows, rows)
+    with pytest.raises(UnreadableFile, match="another length"):
+        frames.decompressed(pa.default_memory_pool())
+
+
+@pytest.mark.parametrize("codec", ["zstd", "snappy"])
+def test_a_damaged_page_among_many_is_an_error_all_the_same(lake: Any, codec: str) -> None:
+    body = bytearray(written(compression=codec, write_page_checksum=True))
+    chunk = decode_footer(bytes(body), file_size=len(body)).row_groups[0].column(1)
+    body[chunk.start + 300] ^= 1
+    file = lake.adopt(bytes(body), SCHEMA)
+    wanted = In(1, LONG, tuple(range(2, ROWS, 2_000)))
+    with pytest.raises(UnreadableFile, match=file.key):
+        lake.read([file], SCHEMA, columns=["word"], predicate=wanted)
 
 
 def test_a_page_is_cut_where_its_first_values_stand_by_themselves() -> None:

@@ -487,7 +487,7 @@ def parse_metadata(tail: bytes, *, file_size: int, foreign: bool = True) -> pq.F
     column's, or whose histograms of levels have another length than the column has levels. `check_chunks`
     refuses these when a file is added to the table.
     """
-    metadata = _opened(tail)
+    metadata = opened(tail)
     if not foreign:
         return metadata  # decoding the footer here, too, would be half the cost of reading a small file
     is_unreadable = _is_unreadable(metadata)
@@ -505,10 +505,10 @@ def parse_metadata(tail: bytes, *, file_size: int, foreign: bool = True) -> pq.F
         pairs = map(unpack, footer.tree[File.KEY_VALUES])
         kept = [pair for pair in pairs if pair.get(KeyValue.KEY) != ARROW_SCHEMA]
         footer.tree[File.KEY_VALUES] = Items(STRUCT, kept)
-    return _opened(end_of_file(footer.tree))
+    return opened(end_of_file(footer.tree))
 
 
-def _opened(tail: bytes) -> pq.FileMetaData:
+def opened(tail: bytes) -> pq.FileMetaData:
     """As `pyarrow.parquet.read_metadata`, which makes a `ParquetFile` with the paths of all columns."""
     reader: Any = ParquetReader()
     reader.open(pa.BufferReader(tail))

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple, assert_never
 
@@ -430,11 +431,11 @@ def claimed_values(header: Struct) -> tuple[int, int | None]:
 
 
 _NUMBER = rb"[\x80-\xff]{0,4}[\x00-\x7f]"
-# How headers begin of data pages whose first values are there by themselves, with the number of values: of
-# version 1, PLAIN or by a dictionary, levels in RLE. In other encodings, and in BIT_PACKED levels, it
-# depends on the number of values where one part ends.
+# How headers begin of data pages whose first values are there by themselves: their lengths, the checksum,
+# the number of values, the encoding; of version 1, PLAIN or by a dictionary, levels in RLE. In other
+# encodings, and in BIT_PACKED levels, it depends on the number of values where one part ends.
 _OF_VALUES_IN_ORDER = re.compile(
-    rb"\x15\x00\x15%(n)b\x15%(n)b(?:\x15%(n)b\x1c|\x2c)\x15(%(n)b)\x15[\x00\x04\x10]\x15\x06"
+    rb"\x15\x00\x15(%(n)b)\x15(%(n)b)(?:\x15(%(n)b)\x1c|\x2c)\x15(%(n)b)\x15([\x00\x04\x10])\x15\x06"
     % {b"n": _NUMBER}
 )
 
@@ -448,15 +449,59 @@ def first_values(page: memoryview, values: int, first: int) -> tuple[int, list[b
     if plain is None:
         has_all = claimed_values(header_within(page, 0)[0])[0] == values
     else:
-        has_all = decode_varint(plain[1], 0)[0] == zigzag(values)
+        has_all = plain[4] == _number(values)
     if not has_all:
-        raise UnreadableFile("a page has other rows than its index says")
+        raise UnreadableFile(_OTHER_ROWS)
     if plain is None or first == values:
         return values, [page]
-    start, end = plain.span(1)
+    start, end = plain.span(4)
+    return first, [page[:start], _number(first), page[end:]]
+
+
+_OTHER_ROWS = "a page has other rows than its index says"
+
+
+class ValuesInOrder(NamedTuple):
+    """A data page whose first values are there by themselves: its body, how long that is once decompressed,
+    its checksum, and the header of the first values in a body without compression."""
+
+    body: memoryview
+    size: int
+    checksum: int | None
+    header: bytes
+
+
+def values_in_order(page: memoryview, values: int, first: int) -> ValuesInOrder | None:
+    """The same page without its header; None where its values are not such."""
+    plain = _OF_VALUES_IN_ORDER.match(page)
+    if plain is None:
+        return None
+    stated, stored, crc, count, encoding = plain.groups()
+    if count != _number(values):
+        raise UnreadableFile(_OTHER_ROWS)
+    size, length = decode_varint(stated, 0)[0], decode_varint(stored, 0)[0]
+    if size & 1 or length & 1 or len(page) < plain.end() + (length >> 1):
+        raise UnreadableFile("a page header is damaged")
+    return ValuesInOrder(
+        page[len(page) - (length >> 1) :],
+        size >> 1,
+        None if crc is None else unsigned(decode_varint(crc, 0)[0]),
+        b"\x15\x00\x15%b\x15%b\x2c\x15%b\x15%b\x15\x06\x15\x06\x00\x00"
+        % (stated, stated, _number(first), encoding),
+    )
+
+
+def unsigned(zigzagged: int) -> int:
+    """A checksum as it is computed; the format has it as a signed number."""
+    return (zigzagged >> 1 ^ -(zigzagged & 1)) & 0xFFFFFFFF
+
+
+@lru_cache(1024)  # pages mostly have as many rows
+def _number(value: int) -> bytes:
+    """As a header has it."""
     number = bytearray()
-    write_varint(number, zigzag(first))
-    return first, [page[:start], bytes(number), page[end:]]
+    write_varint(number, zigzag(value))
+    return bytes(number)
 
 
 # -- offset indexes -------------------------------------------------------------------------------

@@ -17,9 +17,11 @@ with an offset index every page begins with a new row.
 from __future__ import annotations
 
 import base64
+import io
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -29,16 +31,26 @@ from pyarrow._parquet import ParquetReader
 from inlay.errors import UnreadableFile
 from inlay.parquet.footer.fields import (
     ARROW_SCHEMA,
+    Codec,
     Element,
     File,
     KeyValue,
     Meta,
     Physical,
 )
-from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer, Leaf, end_of_file, view_tree
+from inlay.parquet.footer.footer import (
+    MAGIC,
+    ColumnChunk,
+    Footer,
+    Leaf,
+    end_of_file,
+    opened,
+    view_tree,
+)
 from inlay.parquet.footer.pages import first_values, page_locations
 from inlay.parquet.footer.thrift import STRUCT, Items, Struct, ThriftError
 from inlay.parquet.footer.writers import has_known_indexes
+from inlay.parquet.read.page_frames import Frames
 from inlay.storage.base import ByteRange
 
 # Smaller chunks are read whole: skipping pages would not pay for finding them.
@@ -48,6 +60,10 @@ MAX_PART = 0.5
 # Up to this part they are decoded singly, of a chunk that is fetched whole: to find them and put them
 # together takes as much as to decode the others.
 MAX_DECODED_PART = 0.75
+# So many pages of a column are decompressed as one. It takes Python, and two calls between it and Arrow.
+MIN_FRAMES = 8
+# A file of so many bytes is put together at once: a column by itself is another call.
+ONE_FILE_BYTES = 1024 * 1024
 # Finding the indexes means decoding the footer in Python, 30 microseconds a chunk (500 groups of 50 columns
 # take 0.7 s). Above this the bytes saved do not make up for it.
 MAX_CHUNKS = 4096
@@ -110,28 +126,109 @@ class SparseColumn:
         pages = sum(page.end - page.start for page, _ in self.pages)
         return pages + (0 if self.dictionary is None else self.dictionary.length)
 
-    def bodies(self, read: Read) -> tuple[list[bytes | memoryview], list[int]]:
-        """The dictionary, if there is one, and the pages, in pieces; the rows that each page gives."""
-        pieces: list[bytes | memoryview] = []
-        rows = []
-        if self.dictionary is not None:
-            pieces.append(memoryview(read(self.dictionary)))
-        for page, needed in self.pages:
-            given, body = first_values(memoryview(read(page.place)), page.rows, needed)
-            rows.append(given)
-            pieces += body
-        return pieces, rows
+    def part(self, read: Read) -> _Part:
+        """The dictionary, if there is one, and the pages."""
+        if self.size_bytes > MAX_PART * self.chunk.compressed_size:
+            start = self.chunk.start
+            whole = memoryview(read(ByteRange(start, self.chunk.end)))
 
-    def meta_at(self, start: int, size: int, rows: int) -> Struct:
+            def body(begin: int, end: int) -> memoryview:
+                return whole[begin - start : end - start]
+
+        else:
+
+            def body(begin: int, end: int) -> memoryview:
+                return memoryview(read(ByteRange(begin, end)))
+
+        head = None if self.dictionary is None else body(self.dictionary.start, self.dictionary.end)
+        pages = [(body(page.start, page.end), page.rows, rows) for page, rows in self.pages]
+        return self._frames(head, pages) or _pieces(head, pages)
+
+    def _frames(
+        self, head: memoryview | None, pages: Sequence[tuple[memoryview, int, int]]
+    ) -> _Part | None:
+        """To be decompressed as one; None where that is not for all pages."""
+        if self.chunk.codec is not Codec.ZSTD or len(pages) < MIN_FRAMES:
+            return None
+        frames = Frames()
+        if head is not None and not frames.add_dictionary(head):
+            return None
+        dictionary = frames.size
+        if not all(frames.add_values(*page) for page in pages):
+            return None
+        if frames.size > self.chunk.uncompressed_size + _MORE_OF_HEADERS * (len(pages) + 1):
+            return None
+        rows = [first for _, _, first in pages]
+        return _Part(rows, dictionary, frames.size, Codec.UNCOMPRESSED, frames.decompressed)
+
+    def meta_at(self, start: int, part: _Part) -> Struct:
         """The metadata of the pages as a chunk that begins at `start` of a file."""
-        dictionary_bytes = 0 if self.dictionary is None else self.dictionary.length
         meta = {k: v for k, v in self.chunk.meta.items() if k not in _OF_WHOLE_CHUNK}
-        meta[Meta.VALUES] = rows
-        meta[Meta.COMPRESSED] = size
-        meta[Meta.DATA_PAGE] = start + dictionary_bytes
-        if dictionary_bytes:
+        meta[Meta.VALUES] = sum(part.rows)
+        meta[Meta.COMPRESSED] = part.size
+        meta[Meta.DATA_PAGE] = start + part.dictionary
+        meta[Meta.CODEC] = int(self.chunk.codec if part.codec is None else part.codec)
+        if part.dictionary:
             meta[Meta.DICTIONARY_PAGE] = start
         return meta
+
+
+# A length that is not compressed may take a byte more, and nothing else of a header is longer.
+_MORE_OF_HEADERS = 4
+
+
+class _Part(NamedTuple):
+    """A column's pages as a chunk: the rows that each gives, the bytes of the dictionary and of all, the
+    codec if it is another, and what makes the bytes."""
+
+    rows: list[int]
+    dictionary: int
+    size: int
+    codec: Codec | None
+    load: Callable[[pa.MemoryPool], pa.Buffer]
+
+
+def _pieces(head: memoryview | None, pages: Sequence[tuple[memoryview, int, int]]) -> _Part:
+    """Pages as they are, but for their headers."""
+    pieces: list[bytes | memoryview] = [] if head is None else [head]
+    rows = []
+    for page in pages:
+        given, body = first_values(*page)
+        rows.append(given)
+        pieces += body
+    size = sum(map(len, pieces))
+    return _Part(
+        rows, 0 if head is None else len(head), size, None, lambda _: pa.py_buffer(b"".join(pieces))
+    )
+
+
+class _Parts(io.RawIOBase):
+    """A file of chunks, for Arrow, which reads one after the other: each is made when it is read."""
+
+    def __init__(self, parts: Sequence[_Part], pool: pa.MemoryPool) -> None:
+        ends = accumulate((part.size for part in parts), initial=len(MAGIC))
+        self._parts = [(end, part) for end, part in zip(ends, parts, strict=False)]
+        self._pool = pool
+        self._position = 0
+
+    def read_buffer(self, length: int = -1) -> pa.Buffer:
+        start = self._position
+        for begin, part in self._parts:
+            if begin <= start and start + length <= begin + part.size:
+                self._position += length
+                return part.load(self._pool).slice(start - begin, length)
+        raise UnreadableFile("a read across column chunks")
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        begin, last = self._parts[-1]
+        self._position = (0, self._position, begin + last.size)[whence] + offset
+        return self._position
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
 
 
 def read_pages(
@@ -149,18 +246,15 @@ def read_pages(
     its index is.
     """
     footer = columns[0].footer
-    parts: list[bytes | memoryview] = [MAGIC]
-    metas, rows_of, size = [], [], len(MAGIC)
+    parts, metas, size = [], [], len(MAGIC)
     for column in columns:
-        pieces, rows = column.bodies(read)
-        length = sum(map(len, pieces))
-        metas.append(column.meta_at(size, length, sum(rows)))
-        rows_of.append(rows)
-        parts += pieces
-        size += length
+        part = column.part(read)
+        metas.append(column.meta_at(size, part))
+        parts.append(part)
+        size += part.size
     root = {**footer.schema[0], Element.CHILDREN: len(columns)}
     elements = [root, *(footer.schema[column.leaf.element] for column in columns)]
-    longest = max(map(sum, rows_of))
+    longest = max(sum(part.rows) for part in parts)
     tree = view_tree(footer, elements, metas, longest, sum(m[Meta.UNCOMPRESSED] for m in metas))
     # Rows of views cannot be dropped by Arrow.
     fields = [_without_views(column.field) for column in columns]
@@ -168,16 +262,23 @@ def read_pages(
     serialized = base64.b64encode(pa.schema(fields).serialize().to_pybytes())
     pair = {KeyValue.KEY: ARROW_SCHEMA, KeyValue.VALUE: serialized}
     tree[File.KEY_VALUES] = Items(STRUCT, [pair])
+    end = end_of_file(tree)
     reader: Any = ParquetReader(memory_pool=pool)
+    is_short = size <= ONE_FILE_BYTES
+    chunks = (part.load(pool) for part in parts)
     reader.open(
-        pa.BufferReader(b"".join((*parts, end_of_file(tree)))),
+        pa.BufferReader(b"".join((MAGIC, *chunks, end)))
+        if is_short
+        else pa.PythonFile(_Parts(parts, pool), mode="r"),
+        metadata=None if is_short else opened(MAGIC + end),
         read_dictionary=[field.name for field in fields if field.name in codes],
         pre_buffer=False,
         page_checksum_verification=True,
     )
     kept: dict[tuple[int, ...], pa.BooleanArray] = {}
     arrays = []
-    for n, (column, field, rows) in enumerate(zip(columns, fields, rows_of, strict=True)):
+    for n, (column, field, part) in enumerate(zip(columns, fields, parts, strict=True)):
+        rows = part.rows
         values: pa.ChunkedArray = reader.read_column(n)
         if len(values) != sum(rows):
             raise UnreadableFile("pages have other rows than their index says")
