@@ -24,7 +24,7 @@ import inlay
 from inlay.errors import InvalidRequest, SchemaMismatch, UnsupportedType
 from inlay.format.schema import ListOf, MapOf, Primitive, Struct
 from inlay.ops.write.ingest import Rejected
-from inlay.parquet.arrow.types import check_parquet_types
+from inlay.parquet.arrow.fits import check_parquet_types
 from inlay.storage.open import open_store
 
 PAGE = Path(__file__).parents[2] / "docs" / "TYPES.md"

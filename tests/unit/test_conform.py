@@ -14,7 +14,8 @@ import pytest
 from inlay.errors import InvalidRequest, SchemaMismatch, UnsupportedType
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, parse_primitive
-from inlay.parquet.arrow.conform import check_fits, conformed
+from inlay.parquet.arrow.conform import conformed
+from inlay.parquet.arrow.fits import check_fits
 from inlay.parquet.arrow.types import (
     FIELD_ID,
     schema_from_arrow,

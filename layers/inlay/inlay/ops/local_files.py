@@ -27,8 +27,9 @@ from inlay.format.landing import TextKind, delimiter_of
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.write.folders import check_folders
+from inlay.parquet.arrow.fits import check_parquet_types
 from inlay.parquet.arrow.pieces import narrow, pieces
-from inlay.parquet.arrow.types import check_parquet_types, schema_to_arrow
+from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.arrow.words import words_of
 from inlay.plan.change_records import Operations
 from inlay.text.bytes import compression_of, decompressed, reading

@@ -199,7 +199,8 @@ class PartedWrite:
     @staticmethod
     def checks_values(snapshot: Snapshot) -> bool:
         """Whether the table has columns whose values are checked one by one, by `write` alone."""
-        return Declared.of(snapshot).is_strict
+        declared = Declared.of(snapshot)
+        return any(map(declared.is_strict, declared.schema.fields))
 
     def folder(self, ctx: Context) -> str:
         """A new folder below the table for files of another writer, where garbage collection and erasures

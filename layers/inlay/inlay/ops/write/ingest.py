@@ -97,7 +97,8 @@ from inlay.ops.write.folders import Folders, folders_of, with_folders, without_r
 from inlay.ops.write.landed_text import LandedText, TextRows, landed_kind, list_refused, rows_of
 from inlay.parquet.arrow.categories import ordered_leaves
 from inlay.parquet.arrow.declared import Declared
-from inlay.parquet.arrow.types import check_parquet_types, schema_to_arrow
+from inlay.parquet.arrow.fits import check_declared, check_parquet_types
+from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.footer.footer import MAGIC, Footer
 from inlay.parquet.footer.writers import Writer
 from inlay.parquet.read.data_file import FooterOf, largest_group
@@ -722,7 +723,7 @@ def _examine(
     if fetched.text is not None:
         return _seen_text(source, fetched, fetched.text, current=current)
     described = parse_object_footer(answer.body, size=answer.size)
-    Declared.of(snapshot).check_file(described.arrow)
+    check_declared(Declared.of(snapshot), described.arrow)
     group_bytes = largest_group(described.footer)
     folders: Folders = {}
     if not own:

@@ -25,7 +25,7 @@ from inlay.ops.write.ingest import (
     content_of,
     ingest,
 )
-from inlay.parquet.arrow.types import check_parquet_types
+from inlay.parquet.arrow.fits import check_parquet_types
 from inlay.parquet.read.describe import parse_object_footer
 from inlay.plan.change import Change, Proposal
 from inlay.plan.commit.apply import apply

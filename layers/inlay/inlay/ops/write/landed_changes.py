@@ -32,7 +32,8 @@ from inlay.ops.write.content import Content
 from inlay.ops.write.landed_text import LandedText, list_refused, text_format
 from inlay.parquet.arrow.change_order import classify, unpacked
 from inlay.parquet.arrow.conform import conformed
-from inlay.parquet.arrow.types import check_parquet_types, schema_to_arrow
+from inlay.parquet.arrow.fits import check_parquet_types
+from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.read.data_file import largest_group
 from inlay.parquet.read.describe import parse_object_footer, read_tail
 from inlay.plan.change import Request

@@ -10,16 +10,15 @@ others have ids of other tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import SchemaMismatch
-from inlay.format.entry import ColumnStats
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, right_case
-from inlay.format.values import is_value, widens
+from inlay.format.values import widens
 from inlay.parquet.arrow.pieces import (
     OFFSETS_END,
     PAGE_END,
@@ -44,7 +43,6 @@ from inlay.parquet.arrow.types import (
     schema_to_arrow,
     to_arrow_scalar,
     to_scalar,
-    unsupported,
     with_inner,
 )
 from inlay.parquet.arrow.words import words_of
@@ -52,41 +50,22 @@ from inlay.parquet.arrow.words import words_of
 Path = tuple[str, ...]
 # How pandas calls the index of a frame that was filtered or sorted.
 _PANDAS_INDEX = "__index_level_"
-Evidence = Callable[[int], ColumnStats | None]
 
 
 # -- checks before data is taken -------------------------------------------------------------------
 
 
-def check_fits(
-    arrow: pa.Schema,
-    schema: Schema,
-    *,
-    evidence: Evidence = lambda _: None,
-    extra_columns: bool = False,
-) -> frozenset[int]:
-    """Raises SchemaMismatch unless every file of this Arrow schema can be read as `schema`.
-
-    Order does not matter; columns that are nullable or have a default may be absent. `evidence` gives the
-    footer's statistics of a field: a nullable column fits a required one if its null count is 0, and a
-    coarser timestamp fits one in nanoseconds if its bounds do. Returns the ids of these fields: they can be
-    read only if that evidence is true. `extra_columns` True allows columns that the table lacks; they are
-    then never read.
-    """
-    return frozenset(_check_fields(list(arrow), schema.fields, (), evidence, extra_columns))
-
-
 def check_names(arrow: pa.Schema, schema: Schema) -> None:
     """Raises SchemaMismatch for columns and nested fields the table lacks, and for duplicate names.
     `conformed` checks the types, by the values."""
-    _known_by_name(list(arrow), schema.fields, (), extra=False)
+    known_by_name(list(arrow), schema.fields, (), extra=False)
     for path, column, field, _ in paired(arrow, schema.fields):
         kind = plain_type(column.type)
         if isinstance(field.type, Struct) and pa.types.is_struct(kind):
-            _known_by_name(list(kind), field.type.fields, path, extra=False)
+            known_by_name(list(kind), field.type.fields, path, extra=False)
 
 
-def _known_by_name(
+def known_by_name(
     given: list[pa.Field], fields: tuple[Field, ...], path: Path, *, extra: bool
 ) -> dict[str, pa.Field]:
     by_name = {field.name: field for field in given}
@@ -113,76 +92,14 @@ def _known_by_name(
     return by_name
 
 
-def _check_fields(
-    given: list[pa.Field], fields: tuple[Field, ...], path: Path, evidence: Evidence, extra: bool
-) -> Iterator[int]:
-    by_name = _known_by_name(given, fields, path, extra=extra)
-    for field in fields:
-        source = by_name.get(field.name)
-        if source is not None:
-            yield from _check_field(source, field, (*path, field.name), evidence, extra)
-        elif not field.nullable and field.default is None:
-            raise _missing((*path, field.name))
-
-
-def _check_field(
-    source: pa.Field, field: Field, path: Path, evidence: Evidence, extra: bool
-) -> Iterator[int]:
-    if source.nullable and not field.nullable:
-        stats = evidence(field.id)
-        if stats is None or stats.null_count != 0:
-            raise SchemaMismatch(
-                f"column {'.'.join(path)!r} may hold nulls in the data, but is required in the table",
-                next_step="Fill the nulls and declare the column not null, or make it nullable",
-            )
-        yield field.id
-    arrow = plain_type(source.type)
-    match field.type:
-        case Struct(fields) if pa.types.is_struct(arrow):
-            yield from _check_fields(list(arrow), fields, path, evidence, extra)
-        case ListOf(element) if is_list(arrow):
-            yield from _check_field(arrow.value_field, element, (*path, "element"), evidence, extra)
-        case MapOf(key, value) if pa.types.is_map(arrow):
-            yield from _check_field(arrow.key_field, key, (*path, "key"), evidence, extra)
-            yield from _check_field(arrow.item_field, value, (*path, "value"), evidence, extra)
-        case Primitive() as target:
-            yield from _check_leaf(arrow, field, target, path, evidence)
-        case _:
-            raise _mismatch(path, source.type, field)
-
-
-def _check_leaf(
-    arrow: pa.DataType, field: Field, target: Primitive, path: Path, evidence: Evidence
-) -> Iterator[int]:
-    if pa.types.is_null(arrow):
-        return  # nothing but nulls; nullability was checked
-    source = primitive_from_arrow(arrow)
-    if source is None and not pa.types.is_nested(arrow):
-        raise unsupported(arrow, path)
-    if source is None or not widens(source, target):
-        raise _mismatch(path, arrow, field)
-    stats = evidence(field.id) or ColumnStats()
-    bounds = [bound for bound in (stats.lower, stats.upper) if bound is not None]
-    if not all(is_value(target, bound) for bound in bounds):
-        raise SchemaMismatch(
-            f"column {'.'.join(path)!r} has values in the data that {target} does not have",
-            next_step="Correct them, or give the column a wider type",
-        )
-    gets_nanoseconds = source.unit != target.unit == "ns" and target.name != "time"
-    if gets_nanoseconds:
-        if len(bounds) < 2:
-            raise _mismatch(path, arrow, field)
-        yield field.id
-
-
-def _missing(path: Path) -> SchemaMismatch:
+def missing(path: Path) -> SchemaMismatch:
     return SchemaMismatch(
         f"the data lacks column {'.'.join(path)!r}, which the table requires",
         next_step="Add the column to the data, or make it nullable in the table",
     )
 
 
-def _mismatch(path: Path, arrow: pa.DataType, field: Field) -> SchemaMismatch:
+def mismatch(path: Path, arrow: pa.DataType, field: Field) -> SchemaMismatch:
     if pa.types.is_run_end_encoded(arrow):
         return _runs(path)
     has, target = str(arrow)[:80], str(arrow_type(field.type))[:80]
@@ -347,7 +264,7 @@ def _conform_fields(
         elif field.nullable:
             conformed.append(_nulls(rows, arrow_type(field.type, with_ids=True)))
         else:
-            raise _missing(here)
+            raise missing(here)
     return conformed
 
 
@@ -366,7 +283,7 @@ def _conform_array(
         try:
             array = _conform_nested(array, was, field, target, path, by_value)
         except pa.ArrowNotImplementedError:
-            raise _mismatch(path, array.type, field) from None
+            raise mismatch(path, array.type, field) from None
     _require(array, field, path)
     return array
 
@@ -464,16 +381,16 @@ def _conform_leaf(
             return array
     source = primitive_from_arrow(array.type)
     if source is None:
-        raise _mismatch(path, array.type, field)
+        raise mismatch(path, array.type, field)
     # Parquet has no seconds: timestamp(s) files of this library are read in milliseconds.
     from_seconds = target.unit == "s" and source.name == target.name and source.unit == "ms"
     if not (widens(source, target) or from_seconds or (by_value and _related(source, target))):
-        raise _mismatch(path, array.type, field)
+        raise mismatch(path, array.type, field)
     array = narrow(array)
     try:
         return array.cast(kind)
     except pa.ArrowException:
-        raise _mismatch(path, array.type, field) from None
+        raise mismatch(path, array.type, field) from None
 
 
 def _related(source: Primitive, target: Primitive) -> bool:
@@ -512,7 +429,7 @@ def _conform_nested(
         case MapOf(was_key, was_value), MapOf(key, value) if pa.types.is_map(array.type):
             sides = [(was_key, key), (was_value, value)]
         case _:
-            raise _mismatch(path, array.type, field)
+            raise mismatch(path, array.type, field)
 
     def convert(inner: pa.Array, n: int) -> pa.Array:
         return _conform_array(inner, *sides[n], (*path, sides[n][1].name), by_value)

@@ -348,7 +348,7 @@ class Declared:
         schema, in plain types."""
         for field in self.schema.fields:
             at = batch.schema.get_field_index(field.name)
-            if at < 0 or not self._is_strict(field):
+            if at < 0 or not self.is_strict(field):
                 continue
             declared = self.arrow.field(field.name).type
             try:
@@ -366,30 +366,13 @@ class Declared:
             self.check(batch)
             yield batch
 
-    @property
-    def is_strict(self) -> bool:
-        """Whether values of any column have to be checked before they are written."""
-        return any(map(self._is_strict, self.schema.fields))
-
-    def _is_strict(self, field: Field) -> bool:
+    def is_strict(self, field: Field) -> bool:
+        """Whether its values have to be checked before they are written."""
         return any(
             step.partition(":")[0] in _STRICT
             for _, inner in Schema(0, (field,)).walk()
             for step in self.texts.get(inner.id, "").split()
         )
-
-    def check_file(self, actual: pa.Schema) -> None:
-        """Raises `SchemaMismatch` for a file whose types do not prove that its values fit."""
-        self.check_meaning(actual)
-        for field in self.schema.fields:
-            at = actual.get_field_index(field.name)
-            declared = self.arrow.field(field.name).type
-            if at >= 0 and self._is_strict(field) and not actual.field(at).type.equals(declared):
-                raise SchemaMismatch(
-                    f"column {field.name!r} is {declared} in the table and "
-                    f"{str(actual.field(at).type)[:80]} in the file, whose values have not been checked",
-                    next_step="Append the file's rows instead: then each value is checked",
-                )
 
 
 def _applied(step: str, arrow: pa.DataType, kind: Any) -> tuple[pa.DataType, dict[bytes, bytes]]:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import struct
 from array import array as packed
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, time
 from decimal import Decimal
 from functools import lru_cache, partial
 from itertools import count
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,10 +37,6 @@ from inlay.format.schema import (
     Value,
 )
 from inlay.format.values import physical, to_float32
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
-
 
 # One value as a struct code, little-endian (Arrow columnar format, "Fixed-Size Primitive Layout").
 _CODES: dict[pa.DataType, str] = {
@@ -562,20 +558,6 @@ def unsupported(arrow: pa.DataType, path: tuple[str, ...]) -> UnsupportedType:
         f"column {'.'.join(path)!r} has Arrow type {str(arrow)[:80]}, which a table cannot hold",
         next_step=next((step for test, step in _INSTEAD if test(arrow)), "Cast or drop it"),
     )
-
-
-def check_parquet_types(schema: pq.ParquetSchema, leaves: Collection[int] | None = None) -> None:
-    """Refuses what Arrow does not say of a file's columns, or of its `leaves`: Parquet's INTERVAL, which
-    DuckDB writes, is read as 12 bytes, and their meaning would be lost. Raises
-    `UnsupportedType`."""
-    for leaf in range(len(schema)) if leaves is None else leaves:
-        column = schema.column(leaf)
-        if column.converted_type == "INTERVAL":
-            raise UnsupportedType(
-                f"column {column.path[:80]!r} is an INTERVAL of Parquet, which a table cannot hold",
-                next_step="Store months, days and microseconds as integers, or the text; in DuckDB "
-                "epoch_us(i) or CAST(i AS VARCHAR)",
-            )
 
 
 # -- single values --------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from inlay.format.entry import ColumnStats, DataFile
 from inlay.format.partition import Partition
 from inlay.format.schema import Schema
 from inlay.format.snapshot import PartitionSpec
-from inlay.parquet.arrow.conform import check_fits
-from inlay.parquet.arrow.types import check_parquet_types, fields_below, plain_type
+from inlay.parquet.arrow.fits import check_fits, check_parquet_types
+from inlay.parquet.arrow.types import fields_below, plain_type
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.footer.fields import Stats
 from inlay.parquet.footer.footer import (
