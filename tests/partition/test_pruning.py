@@ -23,8 +23,9 @@ from inlay.format.schema import Field, Primitive, Schema, parse_primitive
 from inlay.format.snapshot import PartitionField, PartitionSpec
 from inlay.format.values import is_nan, order_key
 from inlay.ops.maintain.rewrite_file import partition_for_output
+from inlay.parquet.read.describe import partition_from_stats
 from inlay.parse import parse_predicate
-from inlay.plan.pruning.partitions import PartitionFact, partition_from_stats, with_partition
+from inlay.plan.pruning.partitions import PartitionFact, with_partition
 from inlay.plan.pruning.prune import Evidence, all_match, may_match
 from inlay.plan.scan import marker_may_hit, plan_scan
 

@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 
 import inlay
 from inlay.errors import InvalidPredicate
-from inlay.format.expression import implied
 from inlay.format.predicate import TRUE
 from inlay.parquet.arrow.calculate import CalculatedFilter, NotCalculable, calculate
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parse import format_predicate, parse_condition
-from inlay.parse.calculate import Calculator, literal_start
+from inlay.parse.calculate import Calculator, implied, literal_start
 from inlay.parse.grammar import parse_text
 from inlay.parse.where import ConstantFolder
 

@@ -16,7 +16,8 @@ import pytest
 
 import inlay
 from inlay.errors import InvalidRequest
-from inlay.format.schema import Field, Primitive, same_column
+from inlay.format.schema import Field, Primitive
+from inlay.ops.read.other_reader import same_column
 from inlay.spark import explain, read
 
 from .conftest import ROWS_PER_FILE, rows, sorted_rows, three_files

@@ -16,14 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import assert_never
 
-from inlay.format.predicate import TRUE, And, Or, Predicate, field_ids
+from inlay.format.predicate import Predicate, field_ids
 from inlay.format.schema import Primitive, Type, Value
-
-# Of the widest decimal; numbers with more of them are doubles.
-WIDEST_DIGITS = 76
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,30 +129,3 @@ def fields_of(assignments: Assignments) -> frozenset[int]:
         if not isinstance(assignment.expression, Assigned):
             ids |= looked_at(assignment.expression)
     return frozenset(ids)
-
-
-def implied(expression: Expression) -> Predicate:
-    """A predicate that is TRUE of every row for which the expression is."""
-    match expression:
-        case Test(predicate):
-            return predicate
-        case Apply("and", parts):
-            known = tuple(p for part in parts if (p := implied(part)) != TRUE)
-            return And(known) if len(known) > 1 else known[0] if known else TRUE
-        case Apply("or", parts):
-            implied_parts = tuple(implied(part) for part in parts)
-            return TRUE if TRUE in implied_parts else Or(implied_parts)
-        case _:  # TRUE is implied by anything
-            return TRUE
-
-
-def number(value: Decimal) -> Constant:
-    """A number as it was written: whole, with a fraction, or of the doubles alone."""
-    exponent = int(value.as_tuple().exponent) if value.is_finite() else 0
-    digits = len(value.as_tuple().digits) + max(exponent, 0)
-    if not value.is_finite() or max(digits, -exponent) > WIDEST_DIGITS:
-        return Constant(float(value), Primitive("double"))
-    if exponent >= 0:
-        return Constant(value, Primitive("int64"))
-    digits = max(len(value.as_tuple().digits), -exponent)
-    return Constant(value, Primitive("decimal", precision=digits, scale=-exponent))

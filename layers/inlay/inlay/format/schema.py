@@ -123,21 +123,6 @@ def fields_within(kind: Type) -> tuple[Field, ...]:
             return ()
 
 
-def same_column(recorded: Field | None, field: Field) -> bool:
-    """Whether a file's column is the table's: its values, and the names by which they are found."""
-    if recorded is None or recorded.in_partition is not None:
-        return False
-    same = (recorded.id, recorded.name, recorded.nullable) == (field.id, field.name, field.nullable)
-    return same and _same_type(recorded.type, field.type)
-
-
-def _same_type(recorded: Type, kind: Type) -> bool:
-    old, new = fields_within(recorded), fields_within(kind)
-    if isinstance(kind, Primitive) or type(recorded) is not type(kind):
-        return recorded == kind
-    return len(old) == len(new) and all(map(same_column, old, new))
-
-
 def with_fields(kind: Type, change: Callable[[Field], Field]) -> Type:
     """The type with each field directly within it changed."""
     match kind:

@@ -18,17 +18,14 @@ from typing import TypeVar
 from inlay.errors import InvalidPredicate, InvalidRequest
 from inlay.format.binding import Clock, Day, Flag, Moment, Number, Octets, Text, neighbours
 from inlay.format.expression import (
-    WIDEST_DIGITS,
     Apply,
     Column,
     Constant,
     Expression,
     Test,
-    implied,
-    number,
 )
 from inlay.format.leaf_types import NUMERIC, Family, LeafName
-from inlay.format.predicate import Like, Predicate, check_bounds, quote_like
+from inlay.format.predicate import TRUE, And, Like, Or, Predicate, check_bounds, quote_like
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type
 from inlay.parse.grammar import over_many_rows, refused, resolve
 from inlay.parse.syntax import (
@@ -53,6 +50,8 @@ from inlay.parse.syntax import (
 from inlay.parse.times import UNITS
 from inlay.parse.where import Binder, is_plain, read_as
 
+# Of the widest decimal; numbers with more of them are doubles.
+WIDEST_DIGITS = 76
 BOOL = Primitive("bool")
 WHOLE = Primitive("int64")
 DOUBLE = Primitive("double")
@@ -190,7 +189,7 @@ class Calculator:
     def constant(self, node: Given) -> Constant:
         match node.value:
             case Number(value):
-                return number(value)
+                return _written_number(value)
             case Text(text):
                 return Constant(text, STRING)
             case Flag(flag):
@@ -785,3 +784,30 @@ def _how_to_mix(one: Expression, other: Expression) -> str:
     if "string" in names:
         return "CAST one of them"
     return "CAST one of them, or compare what is of one kind"
+
+
+def implied(expression: Expression) -> Predicate:
+    """A predicate that is TRUE of every row for which the expression is."""
+    match expression:
+        case Test(predicate):
+            return predicate
+        case Apply("and", parts):
+            known = tuple(p for part in parts if (p := implied(part)) != TRUE)
+            return And(known) if len(known) > 1 else known[0] if known else TRUE
+        case Apply("or", parts):
+            implied_parts = tuple(implied(part) for part in parts)
+            return TRUE if TRUE in implied_parts else Or(implied_parts)
+        case _:  # TRUE is implied by anything
+            return TRUE
+
+
+def _written_number(value: Decimal) -> Constant:
+    """A number as it was written: whole, with a fraction, or of the doubles alone."""
+    exponent = int(value.as_tuple().exponent) if value.is_finite() else 0
+    digits = len(value.as_tuple().digits) + max(exponent, 0)
+    if not value.is_finite() or max(digits, -exponent) > WIDEST_DIGITS:
+        return Constant(float(value), Primitive("double"))
+    if exponent >= 0:
+        return Constant(value, Primitive("int64"))
+    digits = max(len(value.as_tuple().digits), -exponent)
+    return Constant(value, Primitive("decimal", precision=digits, scale=-exponent))

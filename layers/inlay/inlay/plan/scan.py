@@ -35,7 +35,7 @@ from inlay.format.entry import (
 )
 from inlay.format.file_entries import FileEntries, StatsColumn
 from inlay.format.predicate import TRUE, And, Comparison, In, Predicate, field_ids
-from inlay.format.schema import Field, Primitive, Schema, Value, same_column
+from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import Segment
 from inlay.format.values import is_nan
 from inlay.plan.metadata.state import live_entries
@@ -161,10 +161,6 @@ class FileTask:
         where = tuple(predicate for predicate in conditions if predicate is not None)
         keys = tuple(m.body for m in self.markers if isinstance(m.body, Keys))
         return where, keys, len(where) + len(keys) < len(conditions)
-
-    def has_as_it_is(self, field: Field) -> bool:
-        """Whether the file has this column of the table: the same values, by the same names."""
-        return same_column(self.schema.by_id(field.id), field)
 
     def at(self, positions: Sequence[int]) -> FileTask:
         """The rows at these positions (ascending), which are known to be live and selected."""

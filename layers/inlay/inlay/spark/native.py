@@ -317,7 +317,7 @@ def _judged(
         return "deletes"
     if (by_position or placed) and any(f.name.lower() == _ROW_INDEX for f in looked_at):
         return "deletes"
-    if not all(map(task.has_as_it_is, looked_at)):
+    if not all(OtherReader.has_as_it_is(task, column) for column in looked_at):
         return "older schema"
     return Deleted(gone, files, by_position)
 

@@ -15,14 +15,14 @@ from typing import ClassVar
 import pyarrow as pa
 
 from inlay.arguments import time_us
-from inlay.format.predicate import Predicate
+from inlay.format.predicate import Predicate, field_ids
 from inlay.format.schema import Field, Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_past, load_pointer
 from inlay.ops.read.scan import Scan
 from inlay.parquet.read.reader import Ahead
-from inlay.parquet.read.selection import FILE_COLUMN, POSITION_COLUMN, Projection, needed_fields
+from inlay.parquet.read.selection import FILE_COLUMN, POSITION_COLUMN, Projection, top_columns
 from inlay.plan.metadata.state import State
 from inlay.plan.scan import FileTask
 
@@ -72,7 +72,9 @@ class ScanParts:
 
     def looks_at(self, *predicates: Predicate) -> list[Field]:
         """The columns that are read with these conditions, in the schema's order."""
-        return needed_fields(self.schema, self.ids, *predicates)
+        fields = frozenset[int]().union(*map(field_ids, predicates))
+        asked = {*self.ids, *top_columns(self.schema, fields)}
+        return [field for field in self.schema.fields if field.id in asked]
 
     # -- reading, in any process --------------------------------------------------------------
 

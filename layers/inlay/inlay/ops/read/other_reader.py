@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from inlay.errors import InlayError
 from inlay.format.entry import Keys
-from inlay.format.schema import Schema
+from inlay.format.schema import Field, Primitive, Schema, Type, fields_within
 from inlay.ops.context import Context
-from inlay.parquet.read.deleted_rows import load_keys, load_words
+from inlay.parquet.arrow.types import positions_array
+from inlay.parquet.read.deleted_rows import combine_markers, load_keys, marker_jobs, marks_at
 from inlay.parquet.read.exact_columns import ReaderSupport, exact_columns
 from inlay.plan.scan import FileTask
 
@@ -46,5 +48,37 @@ class OtherReader(ReaderSupport):
 
     @staticmethod
     def deleted_places(ctx: Context, task: FileTask, group_rows: Sequence[int]) -> pa.Int64Array:
-        """The rows that are deleted by position, as a bitmap: bit `n % 64` of number `n // 64` is row n."""
-        return load_words(ctx.objects, task, group_rows)
+        """The rows that are deleted by position, as a bitmap: bit `n % 64` of number `n // 64` is row n.
+        `group_rows` are the rows of each row group of the file."""
+        markers = [marker for marker in task.markers if marker.is_positional]
+        jobs = marker_jobs(ctx.objects, markers, task.schema, task.file.rows)
+        deletes = combine_markers(markers, [job() for job in jobs], task.schema, ctx.objects.cache)
+        bitmap = BitMap64(deletes.positions or ())
+        start = 0
+        for ordinal, rows in enumerate(group_rows):
+            if ordinal in deletes.groups:
+                bitmap.add_range(start, start + rows)
+            start += rows
+        numbers = -(-start // 64)
+        bits = marks_at(positions_array(bitmap), 64 * numbers).is_valid()
+        return pa.Array.from_buffers(pa.int64(), numbers, [None, bits.buffers()[1]])
+
+    @staticmethod
+    def has_as_it_is(task: FileTask, field: Field) -> bool:
+        """Whether the file has this column of the table: the same values, by the same names."""
+        return same_column(task.schema.by_id(field.id), field)
+
+
+def same_column(recorded: Field | None, field: Field) -> bool:
+    """Whether a file's column is the table's: its values, and the names by which they are found."""
+    if recorded is None or recorded.in_partition is not None:
+        return False
+    same = (recorded.id, recorded.name, recorded.nullable) == (field.id, field.name, field.nullable)
+    return same and _same_type(recorded.type, field.type)
+
+
+def _same_type(recorded: Type, kind: Type) -> bool:
+    old, new = fields_within(recorded), fields_within(kind)
+    if isinstance(kind, Primitive) or type(recorded) is not type(kind):
+        return recorded == kind
+    return len(old) == len(new) and all(map(same_column, old, new))

@@ -95,10 +95,10 @@ from inlay.ops.write.append import IngestSource
 from inlay.ops.write.content import Content
 from inlay.ops.write.folders import Folders, folders_of, with_folders, without_required
 from inlay.ops.write.landed_text import LandedText, TextRows, landed_kind, list_refused, rows_of
-from inlay.parquet.arrow.categories import ordered_leaves
+from inlay.parquet.arrow.categories import ordered_columns
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.fits import check_declared, check_parquet_types
-from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.parquet.arrow.types import paired, schema_to_arrow
 from inlay.parquet.footer.footer import MAGIC, Footer
 from inlay.parquet.footer.writers import Writer
 from inlay.parquet.read.data_file import FooterOf, largest_group
@@ -774,9 +774,22 @@ def _examine(
         lists=doubted_lists(described.footer),
         group_bytes=group_bytes,
         tail=described.footer_of(answer),
-        orders=ordered_leaves(described.arrow, snapshot) if _keeps_orders(described) else {},
+        orders=_ordered_leaves(described.arrow, snapshot) if _keeps_orders(described) else {},
         names=names,
     )
+
+
+def _ordered_leaves(arrow: pa.Schema, snapshot: Snapshot) -> dict[int, int]:
+    """By field id the leaves that both the file and the table have as ordered dictionaries. `arrow` is the
+    file's schema as its writer left it beside the Parquet schema: a dictionary of texts or bytes."""
+    ordered = ordered_columns(snapshot)
+    if not ordered:
+        return {}
+    return {
+        field.id: leaf
+        for _, column, field, leaf in paired(arrow, snapshot.schema.fields)
+        if field.id in ordered and pa.types.is_dictionary(column.type) and column.type.ordered
+    }
 
 
 def names_of(

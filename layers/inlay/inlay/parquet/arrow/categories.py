@@ -24,7 +24,6 @@ from inlay.parquet.arrow.types import (
     beside,
     beside_within,
     inner_arrays,
-    paired,
     to_array,
     to_arrow_array,
     to_physical,
@@ -162,19 +161,6 @@ def ordered_columns(snapshot: Snapshot) -> dict[int, int]:
                 bits = int(index.removeprefix("u").removeprefix("int"))
                 counts[field_id] = 2 ** (bits if index.startswith("u") else bits - 1)
     return counts
-
-
-def ordered_leaves(arrow: pa.Schema, snapshot: Snapshot) -> dict[int, int]:
-    """By field id the leaves that both the file and the table have as ordered dictionaries. `arrow` is the
-    file's schema as its writer left it beside the Parquet schema: a dictionary of texts or bytes."""
-    ordered = ordered_columns(snapshot)
-    if not ordered:
-        return {}
-    return {
-        field.id: leaf
-        for _, column, field, leaf in paired(arrow, snapshot.schema.fields)
-        if field.id in ordered and pa.types.is_dictionary(column.type) and column.type.ordered
-    }
 
 
 def as_given(entries: Entries, given: Given, known: Entries, snapshot: Snapshot) -> Entries:

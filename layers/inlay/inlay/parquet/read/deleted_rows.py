@@ -33,7 +33,7 @@ from inlay.parquet.arrow.types import arrow_primitive, positions_array, to_array
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.read.ranges import Cache, Job, Objects, fetch_marker
 from inlay.plan.pruning.prune import all_match, may_match, range_predicate
-from inlay.plan.scan import FileTask, marker_predicate
+from inlay.plan.scan import marker_predicate
 from inlay.storage.base import ByteRange
 
 # The end of an interval without a bound: no value of the supported types is beyond it.
@@ -497,23 +497,6 @@ def _merged(
     if name:
         cache.put(name, merged, _MARKER_BYTES * len(markers))
     return merged
-
-
-def load_words(objects: Objects, task: FileTask, group_rows: Sequence[int]) -> pa.Int64Array:
-    """The rows that the task's markers delete by position, as a bitmap: bit `n % 64` of number `n // 64`
-    is row n. `group_rows` are the rows of each row group of the file."""
-    markers = [marker for marker in task.markers if marker.is_positional]
-    jobs = marker_jobs(objects, markers, task.schema, task.file.rows)
-    deletes = combine_markers(markers, [job() for job in jobs], task.schema, objects.cache)
-    bitmap = BitMap64(deletes.positions or ())
-    start = 0
-    for ordinal, rows in enumerate(group_rows):
-        if ordinal in deletes.groups:
-            bitmap.add_range(start, start + rows)
-        start += rows
-    numbers = -(-start // 64)
-    bits = marks_at(positions_array(bitmap), 64 * numbers).is_valid()
-    return pa.Array.from_buffers(pa.int64(), numbers, [None, bits.buffers()[1]])
 
 
 def marks_at(positions: pa.Array, rows: int) -> pa.Array:

@@ -7,7 +7,7 @@ are not decoded (that would read the object).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from inlay.errors import ObjectGone, UnreadableFile
 from inlay.format.entry import ColumnStats, DataFile
-from inlay.format.partition import Partition
-from inlay.format.schema import Schema
+from inlay.format.partition import Partition, Transform, parse_transform, partition_of
+from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import PartitionSpec
 from inlay.parquet.arrow.fits import check_fits, check_parquet_types
 from inlay.parquet.arrow.types import fields_below, plain_type
@@ -40,7 +40,6 @@ from inlay.parquet.read.statistics import (
     total_rows,
     whole_stats,
 )
-from inlay.plan.pruning.partitions import partition_from_stats
 from inlay.storage.base import Got, Location, Missing, ObjectStore, version_of
 
 # Enough for the footer of nearly every file.
@@ -165,6 +164,37 @@ def partition_in(described: Described, schema: Schema, spec: PartitionSpec) -> P
         sources = {field.source for field in spec.fields}
         stats = whole_stats(described.metadata, columns, schema, sources)
     return partition_from_stats(spec, schema, stats, described.rows)
+
+
+def partition_from_stats(
+    spec: PartitionSpec, schema: Schema, stats: Mapping[int, ColumnStats], rows: int
+) -> Partition | None:
+    """The only partition of `spec` that all rows of a file are in, from bounds of its columns in the types
+    of `schema`; None when there are several or it is unknown."""
+    values: list[Value | None] = []
+    for field in spec.fields:
+        kind, known = schema.types.get(field.source), stats.get(field.source)
+        if kind is None or known is None:
+            return None
+        if known.null_count == rows:
+            values.append(None)
+            continue
+        value = _one_partition(parse_transform(field.transform), kind, known)
+        if value is None:
+            return None
+        values.append(value)
+    return tuple(values)
+
+
+def _one_partition(transform: Transform, kind: Primitive, stats: ColumnStats) -> Value | None:
+    unsure_of_nan = kind.is_float and stats.has_nan is not False
+    if stats.null_count != 0 or unsure_of_nan or stats.lower is None or stats.upper is None:
+        return None
+    if transform.name == "bucket" and stats.lower != stats.upper:
+        return None
+    # The other transforms are monotone: a value between two values of one partition is in it, too.
+    first, last = (partition_of(transform, kind, v) for v in (stats.lower, stats.upper))
+    return first if first == last else None
 
 
 def read_tail(store: ObjectStore, location: Location) -> Got:

@@ -173,13 +173,6 @@ def top_columns(schema: Schema, fields: Iterable[int]) -> tuple[int, ...]:
     return tuple(field.id for field in schema.fields if field.name in names)
 
 
-def needed_fields(schema: Schema, columns: Iterable[int], *predicates: Predicate) -> list[Field]:
-    """The top-level fields of these columns and of what the predicates look at, in the schema's order."""
-    fields = frozenset[int]().union(*map(field_ids, predicates))
-    asked = {*columns, *top_columns(schema, fields)}
-    return [field for field in schema.fields if field.id in asked]
-
-
 # Above this many values, reading the column costs no more than asking its filter for each.
 MAX_ASKED = 16
 

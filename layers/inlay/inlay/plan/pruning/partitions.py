@@ -1,8 +1,7 @@
-"""Partitions: what the partition of a file proves about its rows, and in which partition statistics put it.
+"""Partitions: what the partition of a file proves about its rows.
 
-Promise: a partition value holds for every row of the file, so pruning by it is never wrong; statistics put
-a file into a partition only when each of its rows is certainly in it. A file without partition values,
-though its spec has fields, is in no single partition: nothing is concluded.
+Promise: a partition value holds for every row of the file, so pruning by it is never wrong. A file
+without partition values, though its spec has fields, is in no single partition: nothing is concluded.
 
 Partition values are interpreted under the spec *and* the schema that the file's entry records; both stay
 with the table for ever.
@@ -10,7 +9,7 @@ with the table for ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -75,6 +74,15 @@ def repartitioned(snapshot: Snapshot, edit: SetPartitioning) -> Snapshot:
         return replace(snapshot, spec_id=same.id)
     spec = PartitionSpec(max(spec.id for spec in snapshot.specs) + 1, edit.fields)
     return replace(snapshot, specs=(*snapshot.specs, spec), spec_id=spec.id)
+
+
+def applies_to(fields: tuple[PartitionField, ...], schema: Schema) -> bool:
+    """Whether the columns of a spec exist, with types that its transforms accept."""
+    return all(
+        (kind := schema.types.get(field.source)) is not None
+        and result_type(parse_transform(field.transform), kind) is not None
+        for field in fields
+    )
 
 
 # -- what a partition value says ------------------------------------------------------------------
@@ -193,47 +201,4 @@ def _narrowed(stats: ColumnStats, fact: PartitionFact) -> ColumnStats:
         has_nan=False,
         kind=fact.source,
         facts=facts,
-    )
-
-
-# -- which partition a file is in -----------------------------------------------------------------
-
-
-def partition_from_stats(
-    spec: PartitionSpec, schema: Schema, stats: Mapping[int, ColumnStats], rows: int
-) -> Partition | None:
-    """The only partition of `spec` that all rows of a file are in, from bounds of its columns in the types
-    of `schema`; None when there are several or it is unknown."""
-    values: list[Value | None] = []
-    for field in spec.fields:
-        kind, known = schema.types.get(field.source), stats.get(field.source)
-        if kind is None or known is None:
-            return None
-        if known.null_count == rows:
-            values.append(None)
-            continue
-        value = _one_partition(parse_transform(field.transform), kind, known)
-        if value is None:
-            return None
-        values.append(value)
-    return tuple(values)
-
-
-def _one_partition(transform: Transform, kind: Primitive, stats: ColumnStats) -> Value | None:
-    unsure_of_nan = kind.is_float and stats.has_nan is not False
-    if stats.null_count != 0 or unsure_of_nan or stats.lower is None or stats.upper is None:
-        return None
-    if transform.name == "bucket" and stats.lower != stats.upper:
-        return None
-    # The other transforms are monotone: a value between two values of one partition is in it, too.
-    first, last = (partition_of(transform, kind, v) for v in (stats.lower, stats.upper))
-    return first if first == last else None
-
-
-def applies_to(fields: tuple[PartitionField, ...], schema: Schema) -> bool:
-    """Whether the columns of a spec exist, with types that its transforms accept."""
-    return all(
-        (kind := schema.types.get(field.source)) is not None
-        and result_type(parse_transform(field.transform), kind) is not None
-        for field in fields
     )
