@@ -17,13 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from inlay.format.landing import (
-    TEXT_FORMATS,
-    LandedKind,
-    lists_refused,
-    text_kind,
-)
 from inlay.format.snapshot import Erasure
+from inlay.lazy import LazyModule
 from inlay.ops.commit.driver import known_requests
 from inlay.ops.context import Context
 from inlay.ops.erase.last_look import Landing, NeverTaken
@@ -36,7 +31,10 @@ from inlay.plan.erasure import Waiting
 from inlay.storage.base import NULL_VERSION, DeleteFailure, Location, Missing, ObjectVersion
 
 if TYPE_CHECKING:
+    from inlay.format import landing as conventions
     from inlay.ops.erase.landed_content import Judged
+else:  # where nothing lands no name is compared with them
+    conventions = LazyModule("inlay.format.landing")
 
 
 def check_landing(
@@ -102,7 +100,10 @@ def check_landing(
             perhaps=older(v for v, by in holds.items() if by.perhaps),
             others=(
                 *(o for o in others if _is_from(o.version, opened_us)),
-                *(NeverTaken(v, LandedKind.DATA, "waived", "by an operator") for v in excused),
+                *(
+                    NeverTaken(v, conventions.LandedKind.DATA, "waived", "by an operator")
+                    for v in excused
+                ),
             ),
         )
 
@@ -115,7 +116,9 @@ def _which(version: ObjectVersion) -> str:
 
 def _is_from(version: ObjectVersion, opened_us: int) -> bool:
     """Whether the content is from before an erasure. What was refused of one may be listed later."""
-    return version.modified_us <= opened_us or (not version.marker and lists_refused(version.key))
+    return version.modified_us <= opened_us or (
+        not version.marker and conventions.lists_refused(version.key)
+    )
 
 
 def clear_landing(
@@ -172,8 +175,10 @@ def shut_out(ctx: Context, landings: Iterable[Landing]) -> tuple[Request, ...]:
 
 def _could_come_in(other: NeverTaken) -> bool:
     """Also texts: the table may take them one day (`ingest.formats`)."""
-    is_text = text_kind(other.version.key, TEXT_FORMATS) is not None
-    is_data = other.kind is LandedKind.DATA or (other.kind is LandedKind.FOREIGN and is_text)
+    is_text = conventions.text_kind(other.version.key, conventions.TEXT_FORMATS) is not None
+    is_data = other.kind is conventions.LandedKind.DATA or (
+        other.kind is conventions.LandedKind.FOREIGN and is_text
+    )
     return is_data and other.said != "nothing"
 
 

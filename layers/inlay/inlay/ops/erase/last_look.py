@@ -20,13 +20,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from typing import Literal as Choice
 from urllib.parse import unquote_plus
 
 from inlay.errors import ErrorKind, InlayError
 from inlay.format.entry import DataFile
-from inlay.format.landing import LandedKind
 from inlay.format.predicate import Comparison, Literal, Predicate, field_ids
 from inlay.format.properties import COMMIT_NOTE, OPAQUE, PROPERTIES, data_in
 from inlay.format.schema import Primitive
@@ -45,6 +44,9 @@ from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.pruning.mentions import Mentions, names_any
 from inlay.plan.scan import FileTask
 from inlay.storage.base import Head, ObjectVersion, Upload
+
+if TYPE_CHECKING:
+    from inlay.format.landing import LandedKind
 
 WITHHELD = "(a name that may be data)"
 # A name that programs give. Any other may be data, and a receipt stays: later erasures do not reach it.
