@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inlay.parquet.footer.fields import Group, Meta, Sizes
-from inlay.parquet.footer.footer import decode_footer, trailer
-from inlay.parquet.footer.thrift import encode_struct, unpack
+from inlay.parquet.footer.footer import decode_footer, end_of_file
+from inlay.parquet.footer.thrift import unpack
 
 MIB = 1 << 20
 ROWS = 40_000
@@ -32,8 +32,7 @@ def lying(body: bytes) -> bytes:
         for chunk in group.columns:
             chunk.meta[Meta.UNCOMPRESSED] = min(chunk.uncompressed_size, 1_000)
             chunk.meta.pop(Meta.SIZES, None)
-    thrift = encode_struct(footer.tree)
-    return body[: footer.start] + thrift + trailer(len(thrift))
+    return body[: footer.start] + end_of_file(footer.tree)
 
 
 def modest(body: bytes) -> bytes:
@@ -47,8 +46,7 @@ def modest(body: bytes) -> bytes:
                 if Sizes.TEXT_BYTES in told:
                     told[Sizes.TEXT_BYTES] = 10
                 chunk.meta[Meta.SIZES] = told
-    thrift = encode_struct(footer.tree)
-    return body[: footer.start] + thrift + trailer(len(thrift))
+    return body[: footer.start] + end_of_file(footer.tree)
 
 
 def by_dictionary(rows: int = ROWS) -> bytes:

@@ -27,8 +27,8 @@ from inlay.errors import InlayError
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.ingest import Ingested, Rejected, Superseded, ingest
 from inlay.parquet.footer.fields import ARROW_SCHEMA, Chunk, File, Group, KeyValue, Meta, Stats
-from inlay.parquet.footer.footer import trailer
-from inlay.parquet.footer.thrift import STRUCT, Items, decode_struct, encode_struct, unpack
+from inlay.parquet.footer.footer import end_of_file
+from inlay.parquet.footer.thrift import STRUCT, Items, decode_struct, unpack
 from inlay.storage.base import Location, Written
 
 SCHEMA = pa.schema(
@@ -156,8 +156,7 @@ def edit_footer(data: bytes, rng: random.Random) -> bytes:
     tree = copy.deepcopy(whole_tree(data))
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         change(rng, *rng.choice(list(places(tree))))
-    thrift = encode_struct(tree)
-    return data[:start] + thrift + trailer(len(thrift))
+    return data[:start] + end_of_file(tree)
 
 
 def whole_tree(data: bytes) -> Any:
@@ -359,8 +358,7 @@ def test_a_writer_that_names_itself_in_no_unicode_is_one_file():
     whole = parquet(rows(0), 1)
     tree = whole_tree(whole)
     tree[File.CREATED_BY] = b"parquet-mr \xff\xfe version 1"
-    thrift = encode_struct(tree)
-    odd = whole[: footer_start(whole)] + thrift + trailer(len(thrift))
+    odd = whole[: footer_start(whole)] + end_of_file(tree)
     sources = [
         lake.land("a", parquet(rows(100), 0)),
         lake.land("b", odd),
@@ -402,8 +400,7 @@ def _edited(change: Callable[[Any], None]) -> bytes:
     whole = parquet(rows(0), 0)
     tree = whole_tree(whole)
     change(tree)
-    thrift = encode_struct(tree)
-    return whole[: footer_start(whole)] + thrift + trailer(len(thrift))
+    return whole[: footer_start(whole)] + end_of_file(tree)
 
 
 def _nulls(count: int) -> Callable[[Any], None]:
@@ -428,8 +425,7 @@ def _zone() -> bytes:
     assert b"UTC" in raw
     pair[KeyValue.VALUE] = base64.b64encode(raw.replace(b"UTC", b"U\\\x83"))
     tree[File.KEY_VALUES] = Items(STRUCT, [pair])
-    thrift = encode_struct(tree)
-    return whole[: footer_start(whole)] + thrift + trailer(len(thrift))
+    return whole[: footer_start(whole)] + end_of_file(tree)
 
 
 UNRECORDABLE: dict[str, Callable[[], bytes]] = {

@@ -17,8 +17,7 @@ import inlay
 from inlay.errors import SchemaMismatch
 from inlay.ops.write.ingest import Ingested, Rejected
 from inlay.parquet.footer.fields import Element, File
-from inlay.parquet.footer.footer import decode_footer, trailer
-from inlay.parquet.footer.thrift import encode_struct
+from inlay.parquet.footer.footer import decode_footer, end_of_file
 
 
 def raw(kind: pa.DataType, *values: int | bytes | None) -> pa.Array:
@@ -131,8 +130,7 @@ def beyond_digits(path: Path) -> Path:
     column = footer.tree[File.SCHEMA][1]
     column[Element.PRECISION] = 9
     column.pop(Element.LOGICAL)
-    thrift = encode_struct(footer.tree)
-    path.write_bytes(body[: footer.start] + thrift + trailer(len(thrift)))
+    path.write_bytes(body[: footer.start] + end_of_file(footer.tree))
     return path
 
 

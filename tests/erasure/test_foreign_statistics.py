@@ -17,8 +17,7 @@ from inlay.format.schema import Primitive
 from inlay.ops.commit.driver import commit
 from inlay.ops.write.append import append
 from inlay.parquet.footer.fields import File, Meta, Stats
-from inlay.parquet.footer.footer import MAGIC, decode_footer, trailer
-from inlay.parquet.footer.thrift import encode_struct
+from inlay.parquet.footer.footer import MAGIC, decode_footer, end_of_file
 from inlay.plan.change import Change, SetProperties
 from inlay.storage.base import Location
 
@@ -39,8 +38,7 @@ def with_bounds(body: bytes, low: int, high: int, *, created_by: bytes | None = 
         group.column(0).meta[Meta.STATISTICS] = stats
     if created_by is not None:
         footer.tree[File.CREATED_BY] = created_by
-    thrift = encode_struct(footer.tree)
-    return body[: footer.start] + thrift + trailer(len(thrift))
+    return body[: footer.start] + end_of_file(footer.tree)
 
 
 def landed(people: People, body: bytes, *, adopt: bool = False) -> None:

@@ -14,7 +14,7 @@ from inlay.format.predicate import Comparison, Like, Literal, Predicate
 from inlay.format.schema import Primitive
 from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.parquet.footer.fields import Chunk, File, Group, Meta
-from inlay.parquet.footer.footer import decode_footer, trailer
+from inlay.parquet.footer.footer import decode_footer, end_of_file
 from inlay.parquet.footer.pages import find_gaps, read_layout
 from inlay.parquet.footer.thrift import encode_struct
 
@@ -51,8 +51,7 @@ def with_gap(body: bytes, where: str, junk: bytes) -> bytes:
             for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE, Meta.BLOOM):
                 if chunk[Chunk.META].get(key, 0) >= at:
                     chunk[Chunk.META][key] += len(junk)
-    thrift = encode_struct(footer.tree)
-    made = body[:at] + junk + body[at : footer.start] + thrift + trailer(len(thrift))
+    made = body[:at] + junk + body[at : footer.start] + end_of_file(footer.tree)
     pq.ParquetFile(io.BytesIO(made)).read()
     return made
 

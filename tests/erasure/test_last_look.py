@@ -18,7 +18,7 @@ from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.ops.refs import branch
 from inlay.ops.write.append import append
 from inlay.parquet.footer.fields import Chunk, File, Group, KeyValue, Meta
-from inlay.parquet.footer.footer import decode_footer, trailer
+from inlay.parquet.footer.footer import decode_footer, end_of_file
 from inlay.parquet.footer.thrift import STRUCT, Items
 from inlay.storage.base import Location
 from inlay.storage.wrapped import MeteredStore
@@ -195,8 +195,7 @@ def test_key_values_of_column_chunks_that_stay_are_named_too(
         pairs = [{KeyValue.KEY: key, KeyValue.VALUE: value} for key, value in said]
         for chunk in group[Group.COLUMNS]:
             chunk[Chunk.META][Meta.KEY_VALUES] = Items(STRUCT, pairs)
-    encoded = footer.encode()
-    body = body[: footer.start] + encoded + trailer(len(encoded))
+    body = body[: footer.start] + end_of_file(footer.tree)
     people.ingest(land(people, "a.parquet", body))
     people.erase(is_named())
     assert people.finish().receipts

@@ -29,14 +29,13 @@ from inlay.ops.commit.driver import commit
 from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.ops.erase.last_look import WITHHELD
 from inlay.parquet.footer.fields import Chunk, File, Group, Meta
-from inlay.parquet.footer.footer import decode_footer, trailer
+from inlay.parquet.footer.footer import decode_footer, end_of_file
 from inlay.parquet.footer.pages import BLOOM_HEADER_BYTES, bloom_length
 from inlay.parquet.footer.thrift import (
     STRUCT,
     Items,
     Struct,
     binary,
-    encode_struct,
     unpack,
 )
 from inlay.plan.change import Change, SetProperties
@@ -76,8 +75,7 @@ def written(table: pa.Table, pairs: dict[str, str], *, created_by: str = "") -> 
 def with_footer(body: bytes, fields: Struct) -> bytes:
     """The file with these fields in its footer."""
     footer = decode_footer(body, file_size=len(body))
-    thrift = encode_struct({**footer.tree, **fields})
-    return body[: footer.start] + thrift + trailer(len(thrift))
+    return body[: footer.start] + end_of_file({**footer.tree, **fields})
 
 
 def with_unknown(place: str, name: str, table: pa.Table) -> bytes:

@@ -19,7 +19,7 @@ import pytest
 import inlay
 from inlay.errors import AccessDenied, StoreUnavailable
 from inlay.parquet.footer.fields import Chunk, File, Group, Meta
-from inlay.parquet.footer.footer import decode_footer, trailer
+from inlay.parquet.footer.footer import decode_footer, end_of_file
 from inlay.parquet.read.describe import TAIL_BYTES
 from inlay.storage.memory import MemoryStore
 
@@ -466,8 +466,7 @@ def without_sizes(body: bytes) -> bytes:
     for group in footer.tree[File.GROUPS]:
         for chunk in group[Group.COLUMNS]:
             chunk[Chunk.META].pop(Meta.SIZES, None)
-    encoded = footer.encode()
-    return body[: footer.start] + encoded + trailer(len(encoded))
+    return body[: footer.start] + end_of_file(footer.tree)
 
 
 @pytest.mark.parametrize("written", [bytes, without_sizes])

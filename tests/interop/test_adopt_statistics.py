@@ -15,8 +15,7 @@ import inlay
 from inlay.errors import SchemaMismatch, UnsupportedFile
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.footer.fields import Meta, Stats
-from inlay.parquet.footer.footer import decode_footer, trailer
-from inlay.parquet.footer.thrift import encode_struct
+from inlay.parquet.footer.footer import decode_footer, end_of_file
 from inlay.storage.memory import MemoryStore
 from inlay.storage.wrapped import MeteredStore
 
@@ -122,8 +121,7 @@ def test_the_key_of_an_iceberg_table_is_compared(tmp_path: Path) -> None:
             key: (low + 1).to_bytes(8, "little") if key in (Stats.MIN, Stats.OLD_MIN) else value
             for key, value in stats.items()
         }
-    thrift = encode_struct(footer.tree)
-    wrong = body[: footer.start] + thrift + trailer(len(thrift))
+    wrong = body[: footer.start] + end_of_file(footer.tree)
     # In place, of the same size: nothing else contradicts its table.
     assert len(wrong) == len(body)
     first.write_bytes(wrong)

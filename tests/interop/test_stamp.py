@@ -15,7 +15,7 @@ from inlay.errors import UnsupportedFile
 from inlay.ops.write.ingest import Ingested, Superseded
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.fields import Chunk, Element, File, Group, KeyValue, Meta
-from inlay.parquet.footer.footer import Footer, decode_footer, trailer
+from inlay.parquet.footer.footer import Footer, decode_footer, end_of_file
 from inlay.parquet.surgery.stamp import FOREIGN_IDS, stamped
 
 NESTED = pa.schema(
@@ -201,8 +201,7 @@ def two_levels() -> bytes:
     [group] = footer.tree[File.GROUPS]
     path = group[Group.COLUMNS][0][Chunk.META][Meta.PATH]
     path[:] = [b"a", b"element"]
-    thrift = footer.encode()
-    return body[: footer.start] + thrift + trailer(len(thrift))
+    return body[: footer.start] + end_of_file(footer.tree)
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 20])

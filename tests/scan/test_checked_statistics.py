@@ -23,8 +23,7 @@ from inlay.ops.write.append import IngestSource
 from inlay.ops.write.ingest import Ingested, Rejected, SourceOutcome, ingest, take_over
 from inlay.ops.write.upsert import upsert
 from inlay.parquet.footer.fields import Meta, Stats
-from inlay.parquet.footer.footer import decode_footer, trailer
-from inlay.parquet.footer.thrift import encode_struct
+from inlay.parquet.footer.footer import decode_footer, end_of_file
 from inlay.storage.base import Location
 from inlay.storage.wrapped import MeteredStore
 
@@ -212,8 +211,7 @@ def test_files_from_before_are_found_by_verify_and_not_gone_by_where_rows_are_re
         **stats,
         Stats.MIN: (1).to_bytes(8, "little"),
     }
-    thrift = encode_struct(footer.tree)
-    assert isinstance(take(people, body[: footer.start] + thrift + trailer(len(thrift))), Ingested)
+    assert isinstance(take(people, body[: footer.start] + end_of_file(footer.tree)), Ingested)
     assert verify(people.ctx, depth="footers").errors == ()
     [found] = verify(people.ctx, depth="pages").errors
     assert (found.kind, found.key) == ("statistics_wrong", landed_file(people).key)

@@ -16,8 +16,7 @@ from inlay.format.entry import ColumnStats
 from inlay.format.schema import Primitive, Schema, parse_primitive
 from inlay.parquet.arrow.types import schema_from_arrow, to_physical
 from inlay.parquet.footer.fields import File, Meta, Stats
-from inlay.parquet.footer.footer import decode_footer, trailer
-from inlay.parquet.footer.thrift import encode_struct
+from inlay.parquet.footer.footer import decode_footer, end_of_file
 from inlay.parquet.read.describe import entry_of, parse_object_footer
 from inlay.parquet.read.selection import column_pages
 from inlay.parquet.read.statistics import (
@@ -45,8 +44,7 @@ def described(values: list[int | None], stats: dict[int, Any] | None) -> ColumnS
         meta.pop(Meta.STATISTICS)
     else:
         meta[Meta.STATISTICS] = stats
-    thrift = encode_struct(footer.tree)
-    body = body[: footer.start] + thrift + trailer(len(thrift))
+    body = body[: footer.start] + end_of_file(footer.tree)
     schema = schema_from_arrow(table.schema)
     found = parse_object_footer(body, size=len(body))
     entry, _ = entry_of(found, key="k", size=len(body), schema=schema, stats_columns=(1,))
@@ -215,8 +213,7 @@ def test_bounds_of_texts_are_exact_where_their_writer_does_not_cut_them(
     body = sink.getvalue()
     footer = decode_footer(body, file_size=len(body))
     footer.tree[File.CREATED_BY] = writer.encode()
-    thrift = encode_struct(footer.tree)
-    metadata = pq.read_metadata(io.BytesIO(body[: footer.start] + thrift + trailer(len(thrift))))
+    metadata = pq.read_metadata(io.BytesIO(body[: footer.start] + end_of_file(footer.tree)))
     assert metadata.created_by == writer
     schema = schema_from_arrow(table.schema)
     columns = locate_columns(metadata.schema.to_arrow_schema(), schema)

@@ -27,8 +27,7 @@ from inlay.ops.write.ingest import Ingested, Rejected
 from inlay.parquet.arrow.conform import conformed as rows_of_table
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.fields import Chunk, File, Group
-from inlay.parquet.footer.footer import decode_footer, trailer
-from inlay.parquet.footer.thrift import encode_struct
+from inlay.parquet.footer.footer import decode_footer, end_of_file
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "parquet-testing"
 
@@ -410,9 +409,8 @@ def test_a_column_in_another_file_is_refused_and_not_read_from_this_one(
 
     def naming(file: bytes) -> Path:
         footer.tree[File.GROUPS][0][Group.COLUMNS][1][Chunk.FILE_PATH] = file
-        thrift = encode_struct(footer.tree)
         path = tmp_path / f"{file.decode() or 'here'}.parquet"
-        path.write_bytes(body[: footer.start] + thrift + trailer(len(thrift)))
+        path.write_bytes(body[: footer.start] + end_of_file(footer.tree))
         return path
 
     table = inlay.create(tmp_path / "t", pa.schema([("a", pa.int64()), ("b", pa.int64())]))

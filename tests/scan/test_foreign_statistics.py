@@ -25,8 +25,7 @@ from inlay.ops.write.append import append
 from inlay.ops.write.update import update
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.fields import Converted, Element, File, Meta, Stats
-from inlay.parquet.footer.footer import decode_footer, trailer
-from inlay.parquet.footer.thrift import encode_struct
+from inlay.parquet.footer.footer import decode_footer, end_of_file
 from inlay.parquet.read.describe import entry_of, parse_object_footer
 from inlay.parse import parse_assignments
 from inlay.plan.metadata.state import State
@@ -215,8 +214,7 @@ def decimals_of_old_parquet_mr() -> bytes:
     element = footer.schema[1]
     element.pop(Element.LOGICAL, None)
     assert element[Element.CONVERTED] == Converted.DECIMAL
-    thrift = encode_struct(footer.tree)
-    return body[: footer.start] + thrift + trailer(len(thrift))
+    return body[: footer.start] + end_of_file(footer.tree)
 
 
 def claiming(body: bytes, low: int | None, high: int | None, nulls: int) -> bytes:
@@ -227,8 +225,7 @@ def claiming(body: bytes, low: int | None, high: int | None, nulls: int) -> byte
             if value is not None:
                 stats[key] = value.to_bytes(8, "little", signed=True)
         group.column(0).meta[Meta.STATISTICS] = stats
-    thrift = encode_struct(footer.tree)
-    return body[: footer.start] + thrift + trailer(len(thrift))
+    return body[: footer.start] + end_of_file(footer.tree)
 
 
 def described(body: bytes) -> Any:

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 import inlay
 from inlay.parquet.footer.fields import File, Meta, Stats
-from inlay.parquet.footer.footer import decode_footer, trailer
-from inlay.parquet.footer.thrift import encode_struct
+from inlay.parquet.footer.footer import decode_footer, end_of_file
 from inlay.parquet.footer.writers import (
     FAULTS,
     Fault,
@@ -42,8 +41,7 @@ def by(body: bytes, writer: str | None, bound: bytes, nulls: int = 0) -> bytes:
         del footer.tree[File.CREATED_BY]
     else:
         footer.tree[File.CREATED_BY] = writer.encode()
-    thrift = encode_struct(footer.tree)
-    return body[: footer.start] + thrift + trailer(len(thrift))
+    return body[: footer.start] + end_of_file(footer.tree)
 
 
 # A column of each kind: its values, a condition that selects the ROWS that are no NULLs, and bounds that

@@ -24,8 +24,7 @@ from inlay.errors import (
 from inlay.format.properties import Properties
 from inlay.ops.read import compare_statistics
 from inlay.parquet.footer.fields import Meta, Stats
-from inlay.parquet.footer.footer import decode_footer, trailer
-from inlay.parquet.footer.thrift import encode_struct
+from inlay.parquet.footer.footer import decode_footer, end_of_file
 from inlay.plan.commit import conflicts
 
 COLUMNS = ("a", "b", "c")
@@ -52,8 +51,7 @@ def belied(body: bytes, column: str) -> bytes:
     for group in footer.row_groups:
         meta = group.column(COLUMNS.index(column)).meta
         meta[Meta.STATISTICS] = {Stats.NULLS: 0, Stats.MIN: bound, Stats.MAX: bound}
-    thrift = encode_struct(footer.tree)
-    return body[: footer.start] + thrift + trailer(len(thrift))
+    return body[: footer.start] + end_of_file(footer.tree)
 
 
 class Place:

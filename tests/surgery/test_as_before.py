@@ -29,9 +29,9 @@ from inlay.parquet.footer.fields import (
     Physical,
     Stats,
 )
-from inlay.parquet.footer.footer import ColumnChunk, Footer, decode_footer, trailer
+from inlay.parquet.footer.footer import ColumnChunk, Footer, decode_footer, end_of_file
 from inlay.parquet.footer.pages import PageProfile, profile_chunk
-from inlay.parquet.footer.thrift import STRUCT, Items, Struct, binary, boolean, encode_struct
+from inlay.parquet.footer.thrift import STRUCT, Items, Struct, binary, boolean
 from inlay.parquet.read.single_column import Pages
 from inlay.parquet.surgery.row_group import (
     _bloom_values,
@@ -75,8 +75,7 @@ def footer_of(data: bytes) -> Footer:
 
 
 def with_footer(data: bytes, footer: Footer) -> bytes:
-    thrift = encode_struct(footer.tree)
-    return data[: footer.start] + thrift + trailer(len(thrift))
+    return data[: footer.start] + end_of_file(footer.tree)
 
 
 def edited(data: bytes) -> bytes:

@@ -12,9 +12,8 @@ from inlay.errors import UnreadableFile
 from inlay.ops.cache import ObjectCache
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.parquet.footer.fields import Chunk, File, Meta
-from inlay.parquet.footer.footer import Footer, decode_footer, trailer
+from inlay.parquet.footer.footer import Footer, decode_footer, end_of_file
 from inlay.parquet.footer.pages import read_layout
-from inlay.parquet.footer.thrift import encode_struct
 
 from ..maintenance.bench import Bench, id_is, new_bench
 
@@ -47,8 +46,7 @@ def _lie(bench: Bench, change: Callable[[Footer], None]) -> None:
     data = bench.store.get(bench.ctx.key(entry.key)).body
     footer = decode_footer(data, file_size=len(data))
     change(footer)
-    thrift = encode_struct(footer.tree)
-    changed = data[: len(data) - footer.length] + thrift + trailer(len(thrift))
+    changed = data[: len(data) - footer.length] + end_of_file(footer.tree)
     assert len(changed) == len(data)
     with pytest.raises(UnreadableFile):
         read_layout(decode_footer(changed, file_size=len(changed)))

@@ -17,7 +17,7 @@ import surgeon
 from inlay.errors import InputError, UnreadableFile, UnsupportedFile
 from inlay.parquet.footer import thrift
 from inlay.parquet.footer.fields import Chunk, File, Group, Meta, Page
-from inlay.parquet.footer.footer import Footer, decode_footer, trailer
+from inlay.parquet.footer.footer import Footer, decode_footer, end_of_file
 
 SOURCES = corpus.sources()
 FUZZED = [
@@ -126,8 +126,7 @@ def test_a_file_cut_short_is_refused(name: str) -> None:
 def rebuilt(data: bytes, change: object) -> bytes:
     footer = decode_footer(data, file_size=len(data))
     change(footer)  # type: ignore[operator]
-    body = footer.encode()
-    return data[: footer.start] + body + trailer(len(body))
+    return data[: footer.start] + end_of_file(footer.tree)
 
 
 def chunk_of(footer: Footer, group: int, leaf: int) -> thrift.Struct:
@@ -244,8 +243,7 @@ def test_pages_that_claim_more_than_their_chunk_are_refused_before_they_are_deco
         at += len(body)
         pages += thrift.encode_struct({**header, Page.UNCOMPRESSED: 40 << 20}) + body
     chunk.meta[Meta.COMPRESSED] = len(pages)
-    tree = thrift.encode_struct(footer.tree)
-    lying = b"PAR1" + pages + tree + trailer(len(tree))
+    lying = b"PAR1" + pages + end_of_file(footer.tree)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(UnreadableFile, match="claim to be larger"):
         surgeon.operate(lying, {0: [n > 0 for n in range(400)]})

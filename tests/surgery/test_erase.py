@@ -14,7 +14,7 @@ import surgeon
 
 from inlay.parquet.footer import thrift
 from inlay.parquet.footer.fields import Chunk, File, Group, KeyValue, Meta
-from inlay.parquet.footer.footer import decode_footer, trailer
+from inlay.parquet.footer.footer import decode_footer, end_of_file
 
 # One for each place: smallest and largest of a column, in the middle, in lists and structs.
 TOKENS = {
@@ -144,8 +144,7 @@ def with_gap(data: bytes, before_group: int, junk: bytes) -> bytes:
             for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE):
                 if key in chunk[Chunk.META]:
                     chunk[Chunk.META][key] += len(junk)
-    body = thrift.encode_struct(tree)
-    return data[:at] + junk + data[at : footer.start] + body + trailer(len(body))
+    return data[:at] + junk + data[at : footer.start] + end_of_file(tree)
 
 
 def test_bytes_behind_a_filter_of_unknown_length_are_cut_when_erasing() -> None:
@@ -163,8 +162,7 @@ def test_bytes_behind_a_filter_of_unknown_length_are_cut_when_erasing() -> None:
             chunk[Chunk.META].pop(Meta.BLOOM_LENGTH, None)
             for key in (Chunk.COLUMN_INDEX, Chunk.OFFSET_INDEX):
                 chunk[key] += len(junk)
-    body = footer.encode()
-    data = plain[:at] + junk + plain[at : footer.start] + body + trailer(len(body))
+    data = plain[:at] + junk + plain[at : footer.start] + end_of_file(footer.tree)
     assert checker.problems(data) == []
     assert len(checker.gaps(data)) == 1
     edit: surgeon.Edit = {1: [at > 0 for at in range(GROUP_ROWS)]}
@@ -216,8 +214,7 @@ def test_key_values_of_an_edited_chunk_go() -> None:
         meta = group[Group.COLUMNS][0][Chunk.META]
         meta[Meta.KEY_VALUES] = pairs
         meta[thrift.binary(99)] = b"made from all rows"
-    body = footer.encode()
-    data = data[: footer.start] + body + trailer(len(body))
+    data = data[: footer.start] + end_of_file(footer.tree)
     edit: surgeon.Edit = {1: [at > 0 for at in range(GROUP_ROWS)]}
     _, result = surgeon.operate(data, edit)
     metas = [group[1][0][3] for group in checker.footer_of(result)[4]]

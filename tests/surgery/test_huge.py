@@ -11,9 +11,8 @@ from pyroaring import BitMap
 from sparse import Sparse, SparseStore
 
 from inlay.ops.context import InlineExecutor
-from inlay.parquet.footer import thrift
 from inlay.parquet.footer.fields import Chunk, File, Group, Meta
-from inlay.parquet.footer.footer import decode_footer, trailer
+from inlay.parquet.footer.footer import decode_footer, end_of_file
 from inlay.parquet.surgery.surgery import Rewritten, rewrite_object
 from inlay.storage.base import Location
 
@@ -36,10 +35,10 @@ def spread_out(data: bytes, distance: int) -> Sparse:
                 if key in chunk[Chunk.META]:
                     chunk[Chunk.META][key] += moved
         group[Group.FILE_OFFSET] += moved
-    body = thrift.encode_struct(footer.tree)
     at = footer.start + moved
-    runs.append((at, body + trailer(len(body))))
-    return Sparse(at + len(body) + 8, runs)
+    end = end_of_file(footer.tree)
+    runs.append((at, end))
+    return Sparse(at + len(end), runs)
 
 
 def compact(file: Sparse) -> bytes:
@@ -61,8 +60,7 @@ def compact(file: Sparse) -> bytes:
             for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE):
                 if key in chunk[Chunk.META]:
                     chunk[Chunk.META][key] = near(chunk[Chunk.META][key])
-    thrift_bytes = footer.encode()
-    return body[: size - footer.length] + thrift_bytes + trailer(len(thrift_bytes))
+    return body[: size - footer.length] + end_of_file(footer.tree)
 
 
 def test_an_object_of_many_gibibytes_is_edited_by_copies_within_the_limits() -> None:

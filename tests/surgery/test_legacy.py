@@ -12,7 +12,7 @@ import surgeon
 
 from inlay.parquet.footer import thrift
 from inlay.parquet.footer.fields import Chunk, Codec, File, Group, Meta, Page
-from inlay.parquet.footer.footer import decode_footer, trailer
+from inlay.parquet.footer.footer import decode_footer, end_of_file
 
 ROWS = corpus.GROUP_ROWS * 3
 
@@ -48,8 +48,7 @@ def laid_out_anew(data: bytes, page: object, codec: Codec | None = None, magic: 
         tree[Group.FILE_OFFSET] = checker._start(
             {key >> 4: value for key, value in columns[0][Chunk.META].items()}
         )
-    encoded = thrift.encode_struct(footer.tree)
-    return bytes(body) + encoded + trailer(len(encoded))
+    return bytes(body) + end_of_file(footer.tree)
 
 
 def judge(data: bytes) -> bytes:
@@ -92,8 +91,7 @@ def test_dictionary_offsets_that_say_nothing_are_not_believed(offset: int | None
                 meta[Meta.DATA_PAGE] = meta.pop(Meta.DICTIONARY_PAGE)
                 if offset is not None:
                     meta[Meta.DICTIONARY_PAGE] = offset
-    encoded = footer.encode()
-    judge(data[: footer.start] + encoded + trailer(len(encoded)))
+    judge(data[: footer.start] + end_of_file(footer.tree))
 
 
 @pytest.mark.parametrize("convention", ["start", "end", "nonsense"])
@@ -104,9 +102,8 @@ def test_the_deprecated_file_offset_of_a_chunk_never_points_elsewhere(convention
         tree[Group.FILE_OFFSET] = 12345
         for chunk, column in zip(group.columns, tree[Group.COLUMNS], strict=True):
             column[Chunk.FILE_OFFSET] = {"start": chunk.start, "end": chunk.end}.get(convention, 7)
-    encoded = footer.encode()
     _, result = surgeon.operate(
-        data[: footer.start] + encoded + trailer(len(encoded)),
+        data[: footer.start] + end_of_file(footer.tree),
         {0: None, 1: [at % 3 > 0 for at in range(corpus.GROUP_ROWS)]},
     )
     assert checker.problems(result) == []
@@ -137,8 +134,7 @@ def test_a_file_with_a_page_index_behind_every_group() -> None:
             moved = thrift.encode_struct(pages)
             column[Chunk.OFFSET_INDEX], column[Chunk.OFFSET_INDEX_LENGTH] = len(body), len(moved)
             body += moved
-    encoded = footer.encode()
-    data = bytes(body) + encoded + trailer(len(encoded))
+    data = bytes(body) + end_of_file(footer.tree)
     assert checker.problems(data) == []
     result = judge(data)
     assert checker.gaps(result) == []

@@ -15,7 +15,7 @@ import pytest
 import surgeon
 
 from inlay.parquet.footer.fields import Chunk, File, Group, KeyValue, Meta
-from inlay.parquet.footer.footer import decode_footer, footer_length, trailer
+from inlay.parquet.footer.footer import decode_footer, end_of_file, footer_length
 from inlay.parquet.footer.thrift import (
     BINARY,
     DOUBLE,
@@ -25,7 +25,6 @@ from inlay.parquet.footer.thrift import (
     Items,
     Struct,
     decode_struct,
-    encode_struct,
 )
 
 Change = Callable[[Struct], None]
@@ -108,8 +107,7 @@ def odd(change: Change) -> bytes:
     tail = footer_length(data[-8:])
     tree, _ = decode_struct(data[-tail:-8])
     change(tree)
-    thrift = encode_struct(tree)
-    return data[:-tail] + thrift + trailer(len(thrift))
+    return data[:-tail] + end_of_file(tree)
 
 
 def reads(reader: str, path: Path) -> bool:

@@ -19,8 +19,7 @@ from inlay.ops.write.append import IngestSource
 from inlay.ops.write.delete import delete
 from inlay.ops.write.ingest import ingest
 from inlay.parquet.footer.fields import Meta, Stats
-from inlay.parquet.footer.footer import decode_footer, trailer
-from inlay.parquet.footer.thrift import encode_struct
+from inlay.parquet.footer.footer import decode_footer, end_of_file
 from inlay.parquet.read.describe import parse_object_footer
 from inlay.storage.base import Location
 
@@ -86,7 +85,6 @@ def test_short_bounds_of_other_types_are_damage() -> None:
     chunk = footer.row_groups[0].columns[0]
     assert chunk.statistics is not None
     chunk.meta[Meta.STATISTICS] = {**chunk.statistics, Stats.MIN: b"\x00"}
-    thrift = encode_struct(footer.tree)
-    data = data[: len(data) - footer.length] + thrift + trailer(len(thrift))
+    data = data[: len(data) - footer.length] + end_of_file(footer.tree)
     with pytest.raises(UnreadableFile, match="shorter than a value"):
         parse_object_footer(data, size=len(data))

@@ -2,7 +2,7 @@
 
 Promise: `decode_footer` reads any footer that follows the format, refuses by a typed error what is damaged
 (`UnreadableFile`) or unsupported (`UnsupportedFile`: encrypted, signed, too large), and costs time and
-memory in proportion to the footer's bytes. `Footer.encode()` returns exactly what was decoded, unknown
+memory in proportion to the footer's bytes. `end_of_file` of its tree is exactly what was decoded, unknown
 fields included.
 
 The views (`RowGroup`, `ColumnChunk`, `Leaf`) are created on access. They show what the file
@@ -156,14 +156,12 @@ class ColumnChunk(NamedTuple):
 
     @property
     def bloom_offset(self) -> int | None:
-        offset = self.meta.get(Meta.BLOOM)
-        return offset if offset else None
+        return self.meta.get(Meta.BLOOM) or None
 
     @property
     def bloom_length(self) -> int | None:
         """Header and bits; None if the writer omitted it and the header must be read."""
-        length = self.meta.get(Meta.BLOOM_LENGTH)
-        return length if length else None
+        return self.meta.get(Meta.BLOOM_LENGTH) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,20 +257,11 @@ class Footer:
         text = self.tree.get(File.CREATED_BY)
         return None if text is None else _text(text)
 
-    def encode(self) -> bytes:
-        """The thrift bytes, without the trailer."""
-        return encode_struct(self.tree)
-
-
-def trailer(footer_bytes: int) -> bytes:
-    """What follows a footer of `footer_bytes` thrift bytes."""
-    return footer_bytes.to_bytes(4, "little") + MAGIC
-
 
 def end_of_file(tree: Struct) -> bytes:
     """A footer and what follows it."""
     thrift = encode_struct(tree)
-    return thrift + trailer(len(thrift))
+    return thrift + len(thrift).to_bytes(4, "little") + MAGIC
 
 
 def view_tree(

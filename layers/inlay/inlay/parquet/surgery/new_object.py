@@ -30,7 +30,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
@@ -52,7 +51,6 @@ from inlay.parquet.surgery.key_values import (
     known_of_group,
 )
 from inlay.parquet.surgery.row_group import (
-    NewChunk,
     NewGroup,
     edit_group,
     profile_group,
@@ -128,12 +126,7 @@ class Assembly:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if error is not None:
             self._upload.abort()
 
@@ -354,7 +347,7 @@ def write_index(
             edited = judge.edited[group.ordinal]
             by = places[group.ordinal] - edited.start
             for new_chunk in edited.chunks:
-                tree = _placed_chunk(new_chunk, by)
+                tree = {**new_chunk.tree, Chunk.META: _moved_meta(new_chunk.tree[Chunk.META], by)}
                 if new_chunk.bloom is not None:
                     tree[Chunk.META][Meta.BLOOM] = new.size + len(tail)
                     tree[Chunk.META][Meta.BLOOM_LENGTH] = len(new_chunk.bloom)
@@ -364,7 +357,9 @@ def write_index(
                 indexed.append((tree, new_chunk.column_index, pages))
         else:
             for chunk in group.columns:
-                shift = _shift_of(chunk, offsets)
+                kept = offsets.shift(chunk.start)
+                assert kept is not None or not chunk.compressed_size, "a kept column chunk was cut"
+                shift = kept or 0
                 tree = _shifted_chunk(chunk, shift, offsets)
                 pages = _moved_index(indexes(chunk.offset_index), shift, (chunk.start, chunk.end))
                 trees.append(tree)
@@ -417,12 +412,14 @@ def _point_at(
 # -- edited groups --------------------------------------------------------------------------------
 
 
-def _placed_chunk(chunk: NewChunk, by: int) -> Struct:
-    meta = dict(chunk.tree[Chunk.META])
-    for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE):
-        if key in meta:
-            meta[key] += by
-    return {**chunk.tree, Chunk.META: meta}
+def _moved_meta(meta: Struct, by: int) -> Struct:
+    """The metadata of a chunk that is `by` bytes further in the new object. An offset below the magic means
+    "none"; any other keeps its distance to the data pages, so that readers use or ignore it as before."""
+    moved = dict(meta)
+    for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE, Meta.INDEX_PAGE):
+        if key in moved and moved[key] >= len(MAGIC):
+            moved[key] += by
+    return moved
 
 
 def _moved_index(
@@ -459,12 +456,7 @@ def _group_tree(
 
 
 def _shifted_chunk(chunk: ColumnChunk, shift: int, offsets: OffsetMap) -> Struct:
-    meta = dict(chunk.meta)
-    for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE, Meta.INDEX_PAGE):
-        # An offset below the magic means "none"; any other keeps its distance to the data pages, so that
-        # readers use or ignore it as before.
-        if key in meta and meta[key] >= len(MAGIC):
-            meta[key] += shift
+    meta = _moved_meta(chunk.meta, shift)
     if chunk.bloom_offset is not None:
         moved = offsets.shift(chunk.bloom_offset)
         assert moved is not None, "a bloom filter of an untouched group was cut"
@@ -472,14 +464,6 @@ def _shifted_chunk(chunk: ColumnChunk, shift: int, offsets: OffsetMap) -> Struct
     tree = {**chunk.tree, Chunk.META: meta}
     tree[Chunk.FILE_OFFSET] = _file_offset(chunk, shift, offsets)
     return tree
-
-
-def _shift_of(chunk: ColumnChunk, offsets: OffsetMap) -> int:
-    shift = offsets.shift(chunk.start)
-    if shift is None:
-        assert not chunk.compressed_size, "a column chunk of an untouched group was cut"
-        return 0
-    return shift
 
 
 def _file_offset(chunk: ColumnChunk, shift: int, offsets: OffsetMap) -> int:

@@ -53,9 +53,9 @@ from inlay.parquet.footer.footer import (
     Leaf,
     RowGroup,
     decode_footer,
+    end_of_file,
     footer_length,
     is_decimal,
-    trailer,
     view_tree,
 )
 from inlay.parquet.footer.pages import (
@@ -65,7 +65,7 @@ from inlay.parquet.footer.pages import (
     bloom_length,
     profile_chunk,
 )
-from inlay.parquet.footer.thrift import I8, Struct, boolean, encode_struct, i32
+from inlay.parquet.footer.thrift import I8, Struct, boolean, i32
 from inlay.parquet.read.data_file import check_memory, chunk_bytes
 from inlay.parquet.read.single_column import (
     INT96_BYTES,
@@ -151,11 +151,11 @@ def _read_physical(footer: Footer, group: RowGroup, body: bytes, moved: Sequence
             texts.append(Pages(leaf, chunk, memoryview(body)[start : start + length]))
     check_pages_fit(footer, group.num_rows, texts)
     size = group.total_byte_size
-    thrift = encode_struct(view_tree(footer, elements, metas, group.num_rows, size))
+    end = end_of_file(view_tree(footer, elements, metas, group.num_rows, size))
     options = {"binary_type": pa.large_binary(), "page_checksum_verification": True}
 
     def decode() -> pa.Table:
-        with open_view(body, thrift + trailer(len(thrift)), **options) as file:
+        with open_view(body, end, **options) as file:
             return file.read(use_threads=False)
 
     table = translate_errors(decode)
