@@ -20,8 +20,8 @@ matching in Arrow, in Python and by statistics starts from its tokens.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from typing import Any, assert_never, cast
@@ -256,23 +256,25 @@ def conditions(predicate: Predicate) -> Iterator[Predicate]:
             assert_never(predicate)
 
 
-def with_field_ids(predicate: Predicate, ids: Mapping[int, int]) -> Predicate:
-    """The same condition on other fields, of the same types. `ids` has every field that it reads.
+def mapped(
+    predicate: Predicate, change: Callable[[Comparison | In | Like | IsNull], Predicate]
+) -> Predicate:
+    """The same tree with each condition on a field changed.
 
-    >>> with_field_ids(Not(IsNull(1)), {1: 7})
-    Not(part=IsNull(field_id=7))
+    >>> mapped(Not(IsNull(1)), lambda node: Like(node.field_id, "a%"))
+    Not(part=Like(field_id=1, pattern='a%'))
     """
     match predicate:
         case And(parts):
-            return And(tuple(with_field_ids(part, ids) for part in parts))
+            return And(tuple(mapped(part, change) for part in parts))
         case Or(parts):
-            return Or(tuple(with_field_ids(part, ids) for part in parts))
+            return Or(tuple(mapped(part, change) for part in parts))
         case Not(part):
-            return Not(with_field_ids(part, ids))
+            return Not(mapped(part, change))
         case Constant():
             return predicate
         case Comparison() | In() | Like() | IsNull():
-            return replace(predicate, field_id=ids[predicate.field_id])
+            return change(predicate)
 
 
 def walk(predicate: Predicate) -> Iterator[Predicate]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from inlay.errors import InvalidRequest, RefNotFound
 from inlay.format.keys import RECEIPTS, receipt_key
-from inlay.format.predicate import FALSE, Or, Predicate, field_ids, with_field_ids
+from inlay.format.predicate import FALSE, Or, Predicate, field_ids, mapped
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.notebook import Shown
@@ -273,7 +273,7 @@ def erase_remembered(
     keys = [field for field in schema.fields if column_of(field.id) in key_names]
     ids = {field.id: named.fields[named.names.index(column_of(field.id))].id for field in keys}
     if field_ids(predicate) <= ids.keys():
-        remembered = with_field_ids(predicate, ids)
+        remembered = mapped(predicate, lambda node: replace(node, field_id=ids[node.field_id]))
     else:
         _, batches = read_matching(ctx, loaded, predicate, tuple(ids))
         names = [column_of(field_id) for field_id in ids]

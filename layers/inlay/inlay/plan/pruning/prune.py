@@ -55,6 +55,7 @@ from inlay.format.predicate import (
     field_ids,
     like_exact,
     like_prefix,
+    mapped,
 )
 from inlay.format.schema import Field, Primitive, Schema, Value, fields_within
 from inlay.format.snapshot import PartitionSpec, Segment, Snapshot
@@ -620,25 +621,11 @@ def for_content(predicate: Predicate, schema_id: int, schemas: Sequence[Schema])
         absent = newest and absent_column(newest, field_id, lambda field: field.id in known_ids)
         if absent:
             stats[field_id] = absent.stats(1)
-    return _settled(predicate, stats)
+    return mapped(predicate, lambda node: _settled(node, stats))
 
 
 def _settled(node: Predicate, stats: Stats) -> Predicate:
-    """With a constant for each part that can only have one result."""
-    match node:
-        case And(parts):
-            return And(tuple(_settled(part, stats) for part in parts))
-        case Or(parts):
-            return Or(tuple(_settled(part, stats) for part in parts))
-        case Not(part):
-            return Not(_settled(part, stats))
-        case Constant():
-            return node
-        case Comparison() | In() | Like() | IsNull():
-            return _settled_leaf(node, stats)
-
-
-def _settled_leaf(node: Predicate, stats: Stats) -> Predicate:
+    """The constant that a condition is where it can only have one result."""
     if not field_ids(node) <= stats.keys():
         return node
     possible = _outcomes(node, stats, 1)
