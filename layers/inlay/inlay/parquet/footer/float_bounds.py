@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from inlay.parquet.footer.fields import Chunk, File, Group, Meta, Physical, Stats
-from inlay.parquet.footer.footer import Footer
+from inlay.parquet.footer.footer import Footer, decode_footer, end_of_file
 from inlay.parquet.footer.thrift import Items, Struct, unpack
 
 # They write no bounds beside NaN.
@@ -46,6 +46,30 @@ def without_bounds(footer: Footer, chunks: Collection[tuple[int, int]]) -> Foote
         kept = Items(columns.element, new)
         groups[ordinal] = {**old[ordinal], Group.COLUMNS: kept}
     return replace(footer, tree={**footer.tree, File.GROUPS: groups})
+
+
+def end_without_bounds(end: bytes, file_size: int, chunks: Collection[tuple[int, int]]) -> bytes:
+    """The end of a file, which has its page indexes and its footer, without the bounds of the (row group,
+    leaf) in `chunks`, also in the column indexes."""
+    footer = decode_footer(end, file_size=file_size)
+    groups = footer.row_groups
+    indexes = (groups[group].column(leaf).column_index for group, leaf in chunks)
+    indexed = sorted(place for place in indexes if place is not None)
+    new = without_bounds(footer, chunks)
+    for group in new.row_groups:
+        for chunk in group.columns:
+            for tree, key in (
+                (chunk.tree, Chunk.COLUMN_INDEX),
+                (chunk.tree, Chunk.OFFSET_INDEX),
+                (chunk.meta, Meta.BLOOM),
+            ):
+                if key in tree:
+                    tree[key] -= sum(stop - start for start, stop in indexed if start < tree[key])
+    # What is between them, and before the footer.
+    starts = (file_size - len(end), *(stop for _, stop in indexed))
+    stops = (*(start for start, _ in indexed), footer.start)
+    kept = (end[a - starts[0] : b - starts[0]] for a, b in zip(starts, stops, strict=True))
+    return b"".join((*kept, end_of_file(new.tree)))
 
 
 def _bare(tree: Struct) -> Struct:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import io
 import math
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -43,9 +43,6 @@ from inlay.format.snapshot import UNPARTITIONED, PartitionSpec
 from inlay.parquet.arrow.pieces import OFFSETS_END
 from inlay.parquet.arrow.types import leaf_count, schema_to_arrow
 from inlay.parquet.arrow.words import words_of
-from inlay.parquet.footer.fields import Chunk, Meta
-from inlay.parquet.footer.float_bounds import without_bounds
-from inlay.parquet.footer.footer import decode_footer, end_of_file
 from inlay.parquet.read.data_file import PAGE_ROWS
 from inlay.parquet.read.statistics import entry_of_file, locate_columns
 from inlay.parquet.write.partition import Split
@@ -72,30 +69,6 @@ def _within(column: pa.ChunkedArray, first: int) -> Iterator[int]:
             child = pc.struct_field(column, [n])
             yield from _within(child, first)
             first += leaf_count(child.type)
-
-
-def end_without_bounds(end: bytes, file_size: int, chunks: Collection[tuple[int, int]]) -> bytes:
-    """The end of a file, which has its page indexes and its footer, without the bounds of the (row group,
-    leaf) in `chunks`, also in the column indexes."""
-    footer = decode_footer(end, file_size=file_size)
-    groups = footer.row_groups
-    indexes = (groups[group].column(leaf).column_index for group, leaf in chunks)
-    indexed = sorted(place for place in indexes if place is not None)
-    new = without_bounds(footer, chunks)
-    for group in new.row_groups:
-        for chunk in group.columns:
-            for tree, key in (
-                (chunk.tree, Chunk.COLUMN_INDEX),
-                (chunk.tree, Chunk.OFFSET_INDEX),
-                (chunk.meta, Meta.BLOOM),
-            ):
-                if key in tree:
-                    tree[key] -= sum(stop - start for start, stop in indexed if start < tree[key])
-    # What is between them, and before the footer.
-    starts = (file_size - len(end), *(stop for _, stop in indexed))
-    stops = (*(start for start, _ in indexed), footer.start)
-    kept = (end[a - starts[0] : b - starts[0]] for a, b in zip(starts, stops, strict=True))
-    return b"".join((*kept, end_of_file(new.tree)))
 
 
 # Objects up to this size use one PUT: one request, with one answer for its outcome.
@@ -557,6 +530,9 @@ class _File:
             writer.close()
             self._output.flush()
             if self._nan:
+                # Few tables have NaN.
+                from inlay.parquet.footer.float_bounds import end_without_bounds
+
                 end = end_without_bounds(self._upload.kept(), self._upload.size, self._nan)
                 self._upload.replace_kept(end)
             self._upload.finish()
