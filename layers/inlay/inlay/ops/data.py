@@ -21,9 +21,8 @@ from inlay.format.schema import Schema, listed_names
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable
-from inlay.parquet.arrow.categories import checked_orders
 from inlay.parquet.arrow.conform import check_names, conformed
-from inlay.parquet.arrow.declared import Declared
+from inlay.parquet.arrow.declared import Declared, checked_orders
 from inlay.parquet.write.writer import Layout, Target, write_files
 
 # Less than this is done before a bar could be read.

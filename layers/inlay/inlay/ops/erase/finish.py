@@ -64,7 +64,6 @@ from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer
 from inlay.ops.metadata.memory import has_memory, memory_context
 from inlay.ops.refs import RefContents, each_content
-from inlay.ops.schema.categories import unused_entries
 from inlay.plan.change import (
     AddMarkers,
     AllClean,
@@ -362,11 +361,15 @@ class _Sweeper:
         of the erased rows alone. Reads these columns as far as it takes to find a row of each entry."""
         before = loaded.snapshot.properties.get(ARROW_CATEGORIES)
         orders = arrow_categories(loaded.snapshot.properties)
+        if before is None:
+            return False
+        from inlay.ops.schema.categories import unused_entries  # few tables have an order
+
         unused = {i: set(entries) for i, entries in orders.items()}
         for _, content in contents if orders else ():
             missing = {i: tuple(e for e in orders[i] if e in unused[i]) for i in orders}
             unused = unused_entries(self.ctx, content, missing)
-        if before is None or (orders and not any(unused.values())):
+        if orders and not any(unused.values()):
             return False
         kept = {i: tuple(e for e in orders[i] if e not in unused[i]) for i in orders}
         change = Change(

@@ -38,9 +38,9 @@ from inlay.parquet.arrow.categories import (
     given_orders,
     merged,
     name_of,
-    ordered_columns,
     unused,
 )
+from inlay.parquet.arrow.declared import ordered_columns
 from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection, subschema
 from inlay.plan.change import Change, SameProperty, SameSchema, SetProperties
@@ -51,22 +51,9 @@ from inlay.plan.scan import FileTask, plan_scan
 MAX_BYTES = 16 * 1024
 
 
-def admit_rows(ctx: Context, loaded: LoadedTable, data: Any) -> tuple[LoadedTable, Any]:
-    """The table with the columns and orders that the data brings, and the data, as by `admit_orders`."""
-    if loaded.snapshot.settings.adds_columns:
-        from inlay.ops.schema.alter import admit_columns  # few tables take columns from data
-
-        # Only a table or batch can be inspected before it is read.
-        data = data if isinstance(data, pa.Table | pa.RecordBatch) else reader_of(data)
-        loaded = admit_columns(ctx, loaded, [data.schema])
-    return admit_orders(ctx, loaded, data)
-
-
 def admit_orders(ctx: Context, loaded: LoadedTable, data: Any) -> tuple[LoadedTable, Any]:
     """The table with the orders that the data brings, and the data: what can be read only once may have
     been begun. Raises `SchemaMismatch`. Of a stream the first batch counts; the others have to agree."""
-    if not ordered_columns(loaded.snapshot):
-        return loaded, data
     batches, given = _begun(data)
     if not batches:
         return loaded, given
@@ -80,11 +67,8 @@ def admit_orders(ctx: Context, loaded: LoadedTable, data: Any) -> tuple[LoadedTa
 def with_first_orders(ctx: Context, snapshot: Snapshot, data: Any) -> tuple[Snapshot, Any]:
     """A first snapshot with the orders of the rows that its table begins with, and the rows, as
     `admit_orders` gives them."""
-    ordered = ordered_columns(snapshot)
-    if not ordered:
-        return snapshot, data
     batches, given = _begun(data)
-    text = _text(ctx, snapshot, given_orders(batches, snapshot.schema, ordered))
+    text = _text(ctx, snapshot, given_orders(batches, snapshot.schema, ordered_columns(snapshot)))
     properties = {**snapshot.properties, **({ARROW_CATEGORIES: text} if text else {})}
     return replace(snapshot, properties=properties), given
 

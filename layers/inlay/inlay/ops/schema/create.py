@@ -58,8 +58,7 @@ from inlay.ops.commit.driver import (
 from inlay.ops.context import Context
 from inlay.ops.data import reader_of, write_data
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.schema.categories import with_first_orders
-from inlay.parquet.arrow.declared import declarations
+from inlay.parquet.arrow.declared import declarations, ordered_columns
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parse.partitioning import partition_fields
 from inlay.plan.change import AddFiles, Change, Proposal, Request, SetPartitioning
@@ -97,8 +96,12 @@ def create(
     )
     files: tuple[DataFile, ...] = ()
     if rows is not None:
-        snapshot, rows = with_first_orders(ctx, base.snapshot, rows)
-        base = replace(base, state=State(snapshot))
+        snapshot = base.snapshot
+        if ordered_columns(snapshot):
+            from inlay.ops.schema.categories import with_first_orders  # few tables have such
+
+            snapshot, rows = with_first_orders(ctx, snapshot, rows)
+            base = replace(base, state=State(snapshot))
         files = tuple(write_data(ctx, snapshot, rows, time_us=base.date_us))
     return first_version(ctx, base, Change(operation=CREATE, updates=(AddFiles(files),)))
 

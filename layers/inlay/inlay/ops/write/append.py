@@ -31,7 +31,7 @@ from inlay.ops.commit.group import archive_beside, commit_together
 from inlay.ops.context import Context
 from inlay.ops.data import write_data
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.schema.categories import admit_rows
+from inlay.ops.schema.admit import admit_rows
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.storage.base import Location
 

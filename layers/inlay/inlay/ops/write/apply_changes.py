@@ -52,7 +52,7 @@ from inlay.ops.commit.driver import (
 from inlay.ops.context import Context
 from inlay.ops.data import reader_of
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.schema.categories import admit_rows
+from inlay.ops.schema.admit import admit_rows
 from inlay.ops.write.keyed_rows import (
     NULL_KEYS,
     Keys,
@@ -67,7 +67,6 @@ from inlay.ops.write.keyed_rows import (
 )
 from inlay.ops.write.memory import Memory
 from inlay.parquet.arrow.calculate import calculate
-from inlay.parquet.arrow.categories import checked_orders
 from inlay.parquet.arrow.change_order import (
     check_known,
     classify,
@@ -75,7 +74,7 @@ from inlay.parquet.arrow.change_order import (
     unpacked,
 )
 from inlay.parquet.arrow.conform import conformed, held
-from inlay.parquet.arrow.declared import Declared
+from inlay.parquet.arrow.declared import Declared, checked_orders
 from inlay.parquet.arrow.evaluate import columns_of, evaluate
 from inlay.parquet.arrow.newest_rows import newest, ranks
 from inlay.parquet.arrow.pieces import take_rows

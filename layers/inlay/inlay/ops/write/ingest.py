@@ -95,8 +95,7 @@ from inlay.ops.write.append import IngestSource
 from inlay.ops.write.content import Content
 from inlay.ops.write.folders import Folders, folders_of, with_folders, without_required
 from inlay.ops.write.landed_text import LandedText, TextRows, landed_kind, list_refused, rows_of
-from inlay.parquet.arrow.categories import ordered_columns
-from inlay.parquet.arrow.declared import Declared
+from inlay.parquet.arrow.declared import Declared, ordered_columns
 from inlay.parquet.arrow.fits import check_declared, check_parquet_types
 from inlay.parquet.arrow.types import paired, schema_to_arrow
 from inlay.parquet.footer.footer import MAGIC, Footer

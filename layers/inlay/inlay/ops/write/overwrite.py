@@ -27,7 +27,7 @@ from inlay.ops.commit.driver import (
 from inlay.ops.context import Context
 from inlay.ops.data import write_data
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.schema.categories import admit_rows
+from inlay.ops.schema.admit import admit_rows
 from inlay.ops.write.delete import marker_of
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.plan.change import AddFiles, AddMarkers, Change, Request

@@ -38,7 +38,7 @@ from inlay.ops.commit.driver import (
 from inlay.ops.context import Context
 from inlay.ops.data import reader_of
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.schema.categories import admit_orders
+from inlay.ops.schema.admit import admit_orders
 from inlay.ops.write.keyed_rows import (
     NULL_KEYS,
     Keys,
@@ -51,9 +51,8 @@ from inlay.ops.write.keyed_rows import (
     read_matching,
     write_rows_and_markers,
 )
-from inlay.parquet.arrow.categories import checked_orders
 from inlay.parquet.arrow.conform import conformed
-from inlay.parquet.arrow.declared import Declared
+from inlay.parquet.arrow.declared import Declared, checked_orders
 from inlay.parquet.arrow.newest_rows import newest, ranks
 from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import schema_to_arrow

@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import SchemaMismatch
-from inlay.format.properties import arrow_categories, arrow_types
+from inlay.format.properties import arrow_categories
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.snapshot import Snapshot
 from inlay.format.values import decode_value, encode_value
+from inlay.parquet.arrow.declared import ordered_columns
 from inlay.parquet.arrow.types import (
     as_stored,
     beside,
@@ -150,19 +151,6 @@ def encoded(array: pa.Array, entries: pa.Array) -> tuple[pa.Array, pa.Array]:
 # -- of a table -----------------------------------------------------------------------------------
 
 
-def ordered_columns(snapshot: Snapshot) -> dict[int, int]:
-    """The fields that were declared as ordered dictionaries, and how many entries their indices number."""
-    counts: dict[int, int] = {}
-    for field_id, text in arrow_types(snapshot.properties).items():
-        for step in text.split():
-            name, _, rest = step.partition(":")
-            index, _, ordered = rest.partition(":")
-            if name == "dictionary" and ordered:
-                bits = int(index.removeprefix("u").removeprefix("int"))
-                counts[field_id] = 2 ** (bits if index.startswith("u") else bits - 1)
-    return counts
-
-
 def as_given(entries: Entries, given: Given, known: Entries, snapshot: Snapshot) -> Entries:
     """The entries of a dictionary that the table may keep: while an erasure is open, none that no row has.
     What the data still lists may be what is being erased."""
@@ -177,8 +165,7 @@ def checked_orders(
     """A caller's batches, as long as their dictionaries agree with the table's orders."""
     ordered, orders = ordered_columns(snapshot), arrow_categories(snapshot.properties)
     for batch in batches:
-        orders_of = given_orders([batch], snapshot.schema, ordered) if ordered else {}
-        for field_id, given in orders_of.items():
+        for field_id, given in given_orders([batch], snapshot.schema, ordered).items():
             known = orders.get(field_id, ())
             for entries in given.orders:
                 if merged(known, as_given(entries, given, known, snapshot)) != known:

@@ -23,7 +23,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,12 +32,7 @@ from inlay.errors import SchemaMismatch, UnsupportedType
 from inlay.format.properties import arrow_categories, arrow_types
 from inlay.format.schema import Field, Primitive, Schema, fields_within
 from inlay.format.snapshot import Snapshot
-from inlay.parquet.arrow.categories import (
-    Entries,
-    encoded,
-    ordered_columns,
-    to_entries_array,
-)
+from inlay.lazy import LazyModule
 from inlay.parquet.arrow.pieces import halved
 from inlay.parquet.arrow.types import (
     COMMENT,
@@ -50,6 +45,12 @@ from inlay.parquet.arrow.types import (
     paired,
     schema_to_arrow,
 )
+
+if TYPE_CHECKING:
+    from inlay.parquet.arrow import categories
+    from inlay.parquet.arrow.categories import Entries
+else:  # few tables have ordered ones
+    categories = LazyModule("inlay.parquet.arrow.categories")
 
 EXTENSION_NAME = b"ARROW:extension:name"
 EXTENSION_META = b"ARROW:extension:metadata"
@@ -254,7 +255,7 @@ class Declared:
         """The entries of each ordered category of the schema, in the table's own types."""
         known = ((node, self.categories.get(node.id)) for _, node in self.schema.walk())
         return {
-            node.id: to_entries_array(entries, node.type)
+            node.id: categories.to_entries_array(entries, node.type)
             for node, entries in known
             if entries is not None and isinstance(node.type, Primitive)
         }
@@ -375,6 +376,26 @@ class Declared:
         )
 
 
+def ordered_columns(snapshot: Snapshot) -> dict[int, int]:
+    """The fields that were declared as ordered dictionaries, and how many entries their indices number."""
+    counts: dict[int, int] = {}
+    for field_id, text in arrow_types(snapshot.properties).items():
+        for step in text.split():
+            name, _, rest = step.partition(":")
+            index, _, ordered = rest.partition(":")
+            if name == "dictionary" and ordered:
+                bits = int(index.removeprefix("u").removeprefix("int"))
+                counts[field_id] = 2 ** (bits if index.startswith("u") else bits - 1)
+    return counts
+
+
+def checked_orders(
+    snapshot: Snapshot, batches: Iterable[pa.RecordBatch]
+) -> Iterable[pa.RecordBatch]:
+    """A caller's batches, as long as their dictionaries agree with the table's orders."""
+    return categories.checked_orders(snapshot, batches) if ordered_columns(snapshot) else batches
+
+
 def _applied(step: str, arrow: pa.DataType, kind: Any) -> tuple[pa.DataType, dict[bytes, bytes]]:
     """`made` with the step applied, and metadata of its field; unchanged if the step does not fit."""
     name, _, rest = step.partition(":")
@@ -454,7 +475,7 @@ def _dress_dictionary(
         coded = array.dictionary_encode()
         places, entries = coded.indices, coded.dictionary
     else:
-        places, entries = encoded(array, order)
+        places, entries = categories.encoded(array, order)
     entries = _dress(entries, target.value_type, node, orders)
     places = places.cast(target.index_type)
     return pa.DictionaryArray.from_arrays(places, entries, ordered=target.ordered)
