@@ -15,7 +15,7 @@ import inlay
 from inlay.errors import InvalidRequest, TableReplaced
 from inlay.ops.data import layout_of
 from inlay.ops.write.apply_changes import Rules
-from inlay.plan.maintain.clustering import order_of
+from inlay.plan.maintain.order import order_of
 from inlay.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])

@@ -16,7 +16,8 @@ from inlay.ops.commit.driver import commit
 from inlay.ops.maintain.compact import compact, morton
 from inlay.ops.write.append import append
 from inlay.plan.change import Change, SetProperties
-from inlay.plan.maintain.clustering import MIN_RUNS, Order, cluster_units, order_of, runs_of
+from inlay.plan.maintain.clustering import MIN_RUNS, cluster_units, runs_of
+from inlay.plan.maintain.order import Order, order_of
 
 from .bench import Bench, id_is, new_bench
 

@@ -11,7 +11,7 @@ import pytest
 from inlay.format.entry import ColumnStats, DataFile
 from inlay.ops.maintain.compact import cluster_metadata, compact
 from inlay.plan.commit import apply as apply_module
-from inlay.plan.maintain.clustering import DEPTH, deepest_overlap
+from inlay.plan.maintain.leaf_overlap import DEPTH, deepest_overlap
 
 from .tables import Table
 

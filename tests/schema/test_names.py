@@ -35,7 +35,7 @@ from inlay.parse.condition import parse_condition
 from inlay.parse.grammar import quote_path
 from inlay.parse.partitioning import partition_fields, spec_text
 from inlay.parse.setters import parse_assignments
-from inlay.plan.maintain.clustering import order_of
+from inlay.plan.maintain.order import order_of
 from inlay.plan.metadata.state import State
 from inlay.plan.schema_evolution import field_at, key_after
 

@@ -154,8 +154,8 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
     "NullKeys": ("ops/write/keyed_rows.py", {"ops/write/keyed_rows.py"}),
     "Meaning": ("plan/change_records.py", {"plan/change_records.py"}),
     "OrderKind": (
-        "plan/maintain/clustering.py",
-        {"plan/maintain/clustering.py", "ops/maintain/compact.py", "spark/cluster.py"},
+        "plan/maintain/order.py",
+        {"plan/maintain/order.py", "ops/maintain/compact.py", "spark/cluster.py"},
     ),
     "UnitKind": (
         "plan/maintain/compaction.py",

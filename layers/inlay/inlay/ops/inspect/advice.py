@@ -18,8 +18,8 @@ from inlay.format.schema import Schema
 from inlay.ops.inspect.layout import Axis
 from inlay.parse import format_predicate
 from inlay.parse.grammar import quote_path
-from inlay.plan.maintain.clustering import order_of
 from inlay.plan.maintain.compaction import CompactionPlan, CompactionUnit, plan_compaction
+from inlay.plan.maintain.order import order_of
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.scan import ScanPlan

@@ -28,8 +28,9 @@ from inlay.ops.metadata.load import LoadedTable, load_again
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.write.partition import Split
 from inlay.plan.change import Change, ReplaceFiles, Unit
-from inlay.plan.maintain.clustering import MIN_RUNS, Order, order_of, runs_of
+from inlay.plan.maintain.clustering import MIN_RUNS, runs_of
 from inlay.plan.maintain.compaction import live_tasks
+from inlay.plan.maintain.order import Order, order_of
 from inlay.plan.pruning.partitions import group_key, spans_partitions
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.scan import FileTask

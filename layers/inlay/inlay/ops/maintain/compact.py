@@ -34,7 +34,6 @@ from inlay.parquet.arrow.types import to_scalar
 from inlay.parquet.read.selection import Projection
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Change, ClusterLeaves, Unit
-from inlay.plan.maintain.clustering import Order, deepest_overlap, order_of, would_part
 from inlay.plan.maintain.compaction import (
     CompactionPlan,
     CompactionUnit,
@@ -42,6 +41,8 @@ from inlay.plan.maintain.compaction import (
     plan_compaction,
     worth_merging,
 )
+from inlay.plan.maintain.leaf_overlap import deepest_overlap, would_part
+from inlay.plan.maintain.order import Order, order_of
 from inlay.plan.metadata.state import State
 from inlay.plan.scan import FileTask
 
@@ -129,7 +130,7 @@ def cluster_metadata(
 
     Entries of files are packed by key again, so that a query opens few leaves. No file is changed and no
     row changes; each step is one commit beside other writers, and the next run finds what is left.
-    `plan.maintain.clustering` selects the leaves of a step.
+    `plan.maintain.leaf_overlap` selects the leaves of a step.
     """
     budget = budget or Budget()
     loaded = base if base is not None else load_pointer(ctx)

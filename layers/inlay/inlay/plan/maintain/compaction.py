@@ -17,7 +17,7 @@ from typing import Literal
 from inlay.format.entry import DataFile, Marker, RowGroups, Rows, Vector
 from inlay.format.snapshot import SEGMENT_MAX_ENTRIES, Segment, Snapshot
 from inlay.format.values import order_key
-from inlay.plan.maintain.clustering import cluster_units, order_of, runs_of
+from inlay.plan.maintain.order import order_of
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.partitions import GroupKey, group_key, spans_partitions
 from inlay.plan.pruning.prune import Evidence
@@ -117,6 +117,9 @@ def plan_compaction(
         units.append(_unit("pack", bin_, len(bin_) - 1))
     order = order_of(snapshot)
     if order is not None:
+        # Most tables have no order.
+        from inlay.plan.maintain.clustering import cluster_units, runs_of
+
         bound = min(unit_bytes or 2**62, properties.number("compact.unit_bytes"))
         rest = [t.file for t in tasks.values() if t.file.key not in packed]
         for files in _by_partition(rest).values():
