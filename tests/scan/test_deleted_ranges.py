@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyroaring import BitMap64
 
 from inlay.format.entry import ColumnStats, KeyRange
 from inlay.format.predicate import And, Comparison, In, IsNull, Literal, Predicate
@@ -22,6 +26,8 @@ from inlay.parquet.read.deleted_rows import (
     DeletedRanges,
     FileDeletes,
     GroupDeletes,
+    KeySet,
+    key_set,
     merge_predicates,
 )
 from inlay.plan.pruning.prune import range_predicate
@@ -168,3 +174,214 @@ def test_a_range_covers_only_rows_that_all_have_a_value(nulls: int | None) -> No
         stats = {ID: ColumnStats(low, high, nulls)}
         assert ranges.cover(stats, 5) is (inside and nulls == 0)
         assert not ranges.cover(stats, 0) and not ranges.cover({}, 5)
+
+
+# -- every small case ------------------------------------------------------------------------------
+
+INT, REAL = Primitive("int64"), Primitive("double")
+PLACES = range(5)
+
+
+def all_disjoint() -> Iterator[list[tuple[int, int]]]:
+    """Intervals among five places that neither overlap nor touch."""
+    for marked in itertools.product([False, True], repeat=len(PLACES)):
+        runs: list[tuple[int, int]] = []
+        for place in PLACES:
+            if marked[place] and runs and runs[-1][1] == place - 1:
+                runs[-1] = (runs[-1][0], place)
+            elif marked[place]:
+                runs.append((place, place))
+        yield runs
+
+
+def of_intervals(runs: Sequence[tuple[int, int]]) -> DeletedRanges:
+    return DeletedRanges(ID, INT, tuple(a for a, _ in runs), tuple(b for _, b in runs))
+
+
+def test_intervals_are_cut_to_what_bounds_allow_and_cover_what_is_within_one() -> None:
+    for runs in all_disjoint():
+        deleted = of_intervals(runs)
+        for low, high in itertools.combinations_with_replacement(range(-1, 6), 2):
+            known = {ID: ColumnStats(low, high, 0, kind=INT)}
+            within = deleted.within(known, 3)
+            left = [] if within is None else list(zip(within.starts, within.ends, strict=True))
+            if runs:
+                assert left == [(a, b) for a, b in runs if a <= high and low <= b]
+            covered = any(a <= low and high <= b for a, b in runs)
+            assert deleted.cover(known, 3) is covered
+            assert not deleted.cover(known, 0)
+            for nulls in (None, 1, 3):
+                some = {ID: ColumnStats(low, high, nulls, kind=INT)}
+                assert not deleted.cover(some, 3)
+                assert (deleted.within(some, 3) is None) is (nulls == 3 or within is None)
+
+
+def test_bounds_of_another_type_or_on_one_side_say_nothing() -> None:
+    deleted = of_intervals([(2, 3)])
+    for known in (
+        {},
+        {ID: ColumnStats(7, None, 0, kind=INT)},
+        {ID: ColumnStats(None, 0, 0, kind=INT)},
+        {ID: ColumnStats(7, 9, 0, kind=Primitive("date"))},
+        {ID + 1: ColumnStats(7, 9, 0, kind=INT)},
+    ):
+        assert deleted.within(known, 3) is deleted and not deleted.cover(known, 3)
+    assert deleted.within({ID: ColumnStats(7, 9, 0)}, 3) is None
+    assert deleted.cover({ID: ColumnStats(2, 3, 0)}, 3)
+
+
+@pytest.mark.parametrize("arrow", [pa.int8(), pa.int64(), pa.date32(), pa.timestamp("us")], ids=str)
+def test_a_value_is_in_an_interval_if_it_is_between_its_ends(arrow: pa.DataType) -> None:
+    numbers = [None, *range(-2, 7), None]
+    kind = {"int8": "int8", "int64": "int64", "date32[day]": "date"}.get(str(arrow), "timestamp")
+    row_kind = Primitive(kind, unit="us" if kind == "timestamp" else "")  # type: ignore[arg-type]
+    column = pa.array(numbers, pa.int64()).cast(pa.int32() if kind == "date" else pa.int64())
+    for runs in all_disjoint():
+        if runs:
+            starts, ends = zip(*runs, strict=True)
+            found = DeletedRanges(ID, row_kind, starts, ends).matches(column.cast(arrow), 11)
+            assert found.to_pylist() == [
+                None if n is None else any(a <= n <= b for a, b in runs) for n in numbers
+            ]
+    assert of_intervals([(0, 1)]).matches(None, 3).to_pylist() == [None] * 3
+
+
+def every_range() -> Iterator[KeyRange]:
+    ends = [None, 0, 1, 2]
+    for lower, upper in itertools.product(ends, ends):
+        for above, below in itertools.product([False, True], repeat=2):
+            yield KeyRange(
+                ID, lower=lower, upper=upper, lower_inclusive=above, upper_inclusive=below
+            )
+
+
+def test_merged_ranges_hold_the_numbers_of_each_and_neither_overlap_nor_touch() -> None:
+    schema = Schema(0, (Field(ID, "c", INT, True),))
+    numbers = [None, *range(-1, 4)]
+    batch = pa.record_batch([pa.array(numbers, pa.int64())], schema=schema_to_arrow(schema))
+    columns = columns_of(schema)
+
+    def selects(body: KeyRange) -> list[bool]:
+        found = selected(range_predicate(body, INT), batch, columns)
+        return [bool(v) for v in found.to_pylist()]
+
+    bodies = [(body, selects(body)) for body in every_range()]
+    for (one, by_one), (other, by_other) in itertools.product(bodies, repeat=2):
+        ranges, left = merge_predicates([one, other], schema)
+        keep = GroupDeletes(predicates=left, ranges=ranges).keep_values(batch, schema)
+        gone = [False] * len(numbers) if keep is None else pc.invert(keep).to_pylist()
+        assert gone == [a or b for a, b in zip(by_one, by_other, strict=True)], (one, other)
+        for deleted in ranges:
+            assert all(a <= b for a, b in zip(deleted.starts, deleted.ends, strict=True))
+            gaps = zip(deleted.ends, deleted.starts[1:], strict=False)
+            assert all(end + 1 < start for end, start in gaps)
+
+
+OPS = ["=", "<", "<=", ">", ">=", "!="]
+
+
+def test_comparisons_of_whole_numbers_are_intervals() -> None:
+    schema = Schema(0, (Field(ID, "c", INT, True),))
+    numbers = [None, *range(-1, 4)]
+    batch = pa.record_batch([pa.array(numbers, pa.int64())], schema=schema_to_arrow(schema))
+    columns = columns_of(schema)
+    single: list[Predicate] = [
+        Comparison(ID, op, Literal(INT, n))  # type: ignore[arg-type]
+        for op in OPS
+        for n in (0, 1, 2)
+    ]
+    single += [In(ID, INT, (0, 2)), In(ID, INT, (1, 2, 3)), IsNull(ID)]
+    for predicate in [*single, *map(And, itertools.product(single, repeat=2))]:
+        ranges, left = merge_predicates([predicate], schema)
+        keep = GroupDeletes(predicates=left, ranges=ranges).keep_values(batch, schema)
+        gone = [False] * len(numbers) if keep is None else pc.invert(keep).to_pylist()
+        assert gone == [bool(v) for v in selected(predicate, batch, columns).to_pylist()]
+        parts = getattr(predicate, "parts", [predicate])
+        odd = any(part in unequal(single) or part == IsNull(ID) for part in parts)
+        assert bool(left) is odd, "only what is no interval is evaluated for each row"
+
+
+@pytest.mark.parametrize("has_nan", [False, True, None])
+def test_keys_are_cut_to_those_that_rows_within_bounds_can_equal(has_nan: bool | None) -> None:
+    firsts, seconds = [0, 1, 2, 2], [1.0, math.nan, -1.0, 3.0]
+    keys = KeySet((1, 2), (pa.array(firsts, pa.int64()), pa.array(seconds, pa.float64())))
+    ends = [None, -1, 0, 1, 2, 3]
+    for low, high, below, above in itertools.product(ends, repeat=4):
+        stats = {
+            1: ColumnStats(low, high, 0, kind=INT),
+            2: ColumnStats(
+                None if below is None else float(below),
+                None if above is None else float(above),
+                0,
+                has_nan=has_nan,
+                kind=REAL,
+            ),
+        }
+        whole = low is None or high is None
+        open_ = below is None or above is None
+        expected = [
+            (a, repr(b))
+            for a, b in zip(firsts, seconds, strict=True)
+            if (whole or low <= a <= high)
+            and (open_ or below <= b <= above or (math.isnan(b) and has_nan is not False))
+        ]
+        near = keys.within(stats)
+        found = (
+            []
+            if near is None
+            else [
+                (a, repr(b))
+                for a, b in zip(*(column.to_pylist() for column in near.columns), strict=True)
+            ]
+        )
+        assert found == expected
+    assert KeySet((1,), (pa.array([], pa.int64()),)).within({}) is None
+    assert keys.within({}) is keys
+
+
+def test_a_row_equals_a_key_if_all_its_columns_do() -> None:
+    """NULL equals nothing, NaN itself, and the zeros each other."""
+    firsts, seconds = [0, 1, 2, None], [0.0, 1.5, math.nan, None, -0.0]
+    rows = list(itertools.product(firsts, seconds))
+    columns = [
+        pa.array([a for a, _ in rows], pa.int64()),
+        pa.array([b for _, b in rows], pa.float64()),
+    ]
+
+    def same(one: Any, other: Any) -> bool:
+        pairs = list(zip(one, other, strict=True))
+        return all(
+            None not in pair and (pair[0] == pair[1] or (pair[0] != pair[0] and pair[1] != pair[1]))
+            for pair in pairs
+        )
+
+    for listed in itertools.combinations(rows, 2):
+        keys = key_set(
+            (1, 2),
+            [
+                pa.array([a for a, _ in listed], pa.int64()),
+                pa.array([b for _, b in listed], pa.float64()),
+            ],
+        )
+        found = [bool(v) for v in keys.matches(columns).to_pylist()]
+        assert found == [any(same(row, key) for key in listed) for row in rows], listed
+
+
+def test_positions_are_those_within_the_group() -> None:
+    for positions in itertools.chain.from_iterable(
+        itertools.combinations(range(5), n) for n in range(6)
+    ):
+        deletes = FileDeletes(positions=BitMap64(positions), groups=frozenset((7,)))
+        assert deletes.of_group(7, 1, 3, {}, {}) is None
+        group = deletes.of_group(0, 1, 3, {}, {})
+        inside = [p - 1 for p in positions if 1 <= p < 4]
+        if len(inside) == 3:
+            assert group is None
+            continue
+        assert group is not None
+        found = [] if group.positions is None else group.positions.to_pylist()
+        assert found == inside and group.any is bool(inside)
+        keep = group.keep_positions(3)
+        kept = [True] * 3 if keep is None else keep.to_pylist()
+        assert kept == [n not in inside for n in range(3)]
+    assert FileDeletes().of_group(0, 0, 3, {}, {}) == GroupDeletes()
