@@ -24,14 +24,23 @@ from inlay.format.predicate import (
     Not,
     Or,
 )
-from inlay.format.schema import Primitive
+from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.values import is_nan, order_key, truncate_lower, truncate_upper
 from inlay.plan.pruning.prune import (
+    MAX_FIXED_BOUND,
     all_match,
     combined_stats,
+    coverage,
+    denied_by,
+    for_content,
+    in_nanos,
+    in_type,
     keys_may_match,
+    lacks_columns_of,
     may_match,
     range_predicate,
+    shortened,
+    was_added_later,
 )
 
 INT, STRING, DOUBLE = Primitive("int64"), Primitive("string"), Primitive("double")
@@ -356,3 +365,206 @@ def test_combining_keeps_what_every_part_knows():
         1: ColumnStats(1, 9, 6, exact=False, has_nan=None)
     }
     assert combined_stats([]) == {}
+
+
+# -- exact: what is possible by the statistics, value by value --------------------------------------
+
+GRID = [n / 2 for n in range(-2, 9)]
+ENDS = [None, 0.0, 1.0, 2.0]
+FLOATS = [
+    ColumnStats(low, high, nulls, has_nan=has_nan, kind=DOUBLE)
+    for low, high in itertools.product(ENDS, ENDS)
+    if low is None or high is None or low <= high
+    for nulls in (None, 0, 1, 2)
+    for has_nan in (None, False, True)
+]
+
+
+def possible(column, rows=2, domain=GRID):
+    """Every value that one of the rows may have."""
+    values = [None] if column.null_count != 0 else []
+    if column.null_count is None or column.null_count < rows:
+        values += [
+            value
+            for value in domain
+            if (column.lower is None or column.lower <= value)
+            and (column.upper is None or value <= column.upper)
+        ]
+        values += [NAN] if column.has_nan is not False and domain is GRID else []
+    return values
+
+
+def conditions_on(field_id):
+    sought = [0.0, 0.5, 1.0, 2.0, NAN]
+    yield IsNull(field_id)
+    for op, value in itertools.product(some.OPERATORS, sought):
+        yield Comparison(field_id, op, Literal(DOUBLE, value))
+    for values in itertools.combinations(sought, 2):
+        yield In(field_id, DOUBLE, values)
+    for value in sought:
+        yield In(field_id, DOUBLE, (value,))
+
+
+def check_exact(predicate, known, rows_of):
+    found = {oracle.truth(predicate, row) for row in rows_of}
+    assert may_match(predicate, known, 2) is (True in found), (predicate, known)
+    assert all_match(predicate, known, 2) is (found == {True}), (predicate, known)
+    expected = "none" if True not in found else "all" if found == {True} else "some"
+    assert coverage(predicate, known, 2) == expected
+    assert coverage(predicate, known, 0) == "none" and not may_match(predicate, known, 0)
+    assert all_match(predicate, known, 0)
+
+
+def test_a_condition_may_and_must_hold_exactly_where_the_possible_values_say_so():
+    for column in FLOATS:
+        rows_of = [{1: value} for value in possible(column)]
+        for condition in conditions_on(1):
+            check_exact(condition, {1: column}, rows_of)
+            check_exact(Not(condition), {1: column}, rows_of)
+
+
+def test_conditions_on_two_columns_are_joined_exactly():
+    columns = [
+        ColumnStats(0.0, 1.0, nulls, has_nan=False, kind=DOUBLE) for nulls in (0, 1, 2, None)
+    ]
+    pairs = [(compare("<", 2.0, DOUBLE), compare(">", 5.0, DOUBLE)), (IsNull(1), IsNull(1))]
+    pairs += [(compare("=", 1.0, DOUBLE), Constant(None))]
+    leaves = [leaf for pair in pairs for leaf in pair]
+    others = [replace(leaf, field_id=2) for leaf in leaves if not isinstance(leaf, Constant)]
+    for one, other in itertools.product(columns, repeat=2):
+        rows_of = [{1: a, 2: b} for a in possible(one) for b in possible(other)]
+        for left, right in itertools.product(leaves, [*others, Constant(True), Constant(None)]):
+            for joined in (And((left, right)), Or((left, right)), And((Not(left), right))):
+                check_exact(joined, {1: one, 2: other}, rows_of)
+
+
+def test_a_text_may_and_must_match_exactly_where_the_possible_texts_say_so():
+    texts = ["".join(t) for n in range(4) for t in itertools.product("abc", repeat=n)]
+    ends = [None, *(text for text in texts if len(text) < 3 and "c" not in text)]
+    patterns = [*(f"{text}%" for text in ends if text is not None), *(t for t in ends if t)]
+    for low, high in itertools.product(ends, ends):
+        if low is not None and high is not None and low > high:
+            continue
+        for nulls in (0, 1, 2, None):
+            column = ColumnStats(low, high, nulls, kind=STRING)
+            rows_of = [{1: text} for text in possible(column, domain=texts)]
+            for pattern in patterns:
+                check_exact(Like(1, pattern), {1: column}, rows_of)
+
+
+def test_keys_meet_rows_exactly_where_a_possible_value_is_in_both():
+    for keys, rows in itertools.product(FLOATS, repeat=2):
+        mine, theirs = (
+            {repr(value) for value in possible(column) if value is not None}
+            for column in (keys, rows)
+        )
+        body = Keys((1,), "k", 1, 2, {1: keys})
+        known = any(v is not None for v in (keys.lower, keys.upper, rows.lower, rows.upper))
+        if known:
+            assert keys_may_match(body, {1: rows}, 2) is bool(mine & theirs), (keys, rows)
+        assert not keys_may_match(body, {1: rows}, 0)
+        assert not keys_may_match(replace(body, rows=0), {1: rows}, 2)
+
+
+def test_what_statistics_deny_is_exactly_what_is_not_possible():
+    for column in FLOATS:
+        denied = list(denied_by(1, DOUBLE, column, 2))
+        values = {repr(value) for value in possible(column)}
+        for value in (*GRID, None, NAN):
+            proves_wrong = any(oracle.truth(part, {1: value}) is True for part in denied)
+            if value is NAN:  # the flag is not among what is checked
+                assert proves_wrong is (column.null_count == 2)
+            else:
+                assert proves_wrong is (repr(value) not in values), (column, value)
+    too_many = list(denied_by(1, DOUBLE, ColumnStats(0.0, 1.0, 3, kind=DOUBLE), 2))
+    assert Not(IsNull(1)) in too_many and IsNull(1) in too_many, "wrong in any case"
+
+
+def test_statistics_of_two_parts_together():
+    def pick(choose, one, other):
+        ends = [getattr(part, choose) for part in (one, other) if part.null_count != 2]
+        if not ends:
+            return None
+        return None if None in ends else (min if choose == "lower" else max)(ends)
+
+    for one, other in itertools.product(FLOATS, repeat=2):
+        found = combined_stats([({1: one}, 2), ({1: other}, 2)])[1]
+        flags = {one.has_nan, other.has_nan}
+        nulls = (one.null_count, other.null_count)
+        assert found.null_count == (None if None in nulls else sum(nulls))
+        assert found.has_nan is (True if True in flags else None if None in flags else False)
+        if 2 not in nulls:
+            assert found.lower == pick("lower", one, other)
+            assert found.upper == pick("upper", one, other)
+        elif nulls != (2, 2):
+            bounds = other if one.null_count == 2 else one
+            assert (found.lower, found.upper) == (bounds.lower, bounds.upper)
+    plain = ColumnStats(0.0, 1.0, 0, kind=DOUBLE)
+    for name in ("exact", "sure"):
+        for a, b in itertools.product([True, False], repeat=2):
+            parts = [({1: replace(plain, **{name: flag})}, 2) for flag in (a, b)]
+            assert getattr(combined_stats(parts)[1], name) is (a and b)
+    other_kind = replace(plain, kind=INT)
+    assert combined_stats([({1: plain}, 2), ({1: other_kind}, 2)]) == {}
+    assert combined_stats([({1: plain}, 0), ({1: other_kind}, 2)]) == {1: other_kind}
+    assert combined_stats([({1: plain}, 1), ({2: plain}, 1)]) == {}
+
+
+def test_a_bound_in_a_wider_type_or_unknown():
+    day = ColumnStats(-1, 2, 1, kind=Primitive("date"))
+    millis = Primitive("timestamp", unit="ms")
+    assert in_type(day, Primitive("date"), millis) == replace(
+        day, lower=-86_400_000, upper=2 * 86_400_000, kind=millis
+    )
+    assert in_type(day, Primitive("date"), Primitive("date")) is day
+    half = replace(day, upper=None, kind=None)
+    assert in_type(half, INT, INT) == replace(half, kind=INT)
+    assert in_type(half, Primitive("int8"), INT) == replace(half, kind=INT)
+    narrower = in_type(replace(day, has_nan=False), INT, Primitive("int8"))
+    assert narrower == ColumnStats(null_count=1, has_nan=False, kind=Primitive("int8"))
+    assert in_nanos(replace(day, upper=None)) == ColumnStats(-86_400 * 10**9, None, 1)
+    assert in_nanos(half) is half and in_nanos(replace(half, kind=INT)).kind == INT
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 3])
+def test_bounds_are_shortened_only_where_they_are_longer(length):
+    column = ColumnStats("ab", "ab\U0010ffff", 0, kind=STRING)
+    found = shortened(column, length)
+    assert (found.lower, found.upper) == ("ab"[:length], truncate_upper("ab\U0010ffff", length))
+    assert found.exact is (length == 3) and found.null_count == 0
+    number = ColumnStats(10**9, None, 0, kind=INT)
+    assert shortened(number, length) is number
+
+
+def test_a_bound_of_fixed_width_stays_whole_or_goes():
+    for size, stays in ((MAX_FIXED_BOUND, True), (MAX_FIXED_BOUND + 1, False)):
+        kind = Primitive("fixed", size)
+        for low, high in ((b"a" * size, b"b" * size), (None, b"b" * size), (b"a" * size, None)):
+            column = ColumnStats(low, high, 0, kind=kind)
+            found = shortened(column, 4)
+            assert (found.lower, found.upper) == ((low, high) if stays else (None, None))
+
+
+# -- columns that came later ------------------------------------------------------------------------
+
+
+def test_a_condition_on_columns_that_came_later_has_the_value_of_their_rows():
+    a, b, c = Field(1, "a", INT), Field(2, "b", INT, default=7), Field(3, "c", INT)
+    schemas = [Schema(0, (a,)), Schema(1, (a, b)), Schema(2, (a, c))]
+    assert [was_added_later(2, s, schemas) for s in (0, 1, 2)] == [True, False, False]
+    assert [was_added_later(3, s, schemas) for s in (0, 1, 2)] == [True, True, False]
+    on_a, on_b, on_c = compare("=", 5), is_7(2), is_7(3)
+    assert [for_content(on_b, s, schemas) for s in (0, 1, 2)] == [Constant(True), on_b, on_b]
+    assert [for_content(on_c, s, schemas) for s in (0, 2)] == [Constant(None), on_c]
+    assert for_content(IsNull(3), 0, schemas) == Constant(True)
+    assert for_content(Not(is_7(2)), 0, schemas) == Not(Constant(True))
+    joined = And((on_a, Or((on_b, on_c))))
+    assert for_content(joined, 0, schemas) == And((on_a, Or((Constant(True), Constant(None)))))
+    assert for_content(joined, 1, schemas) == And((on_a, Or((on_b, Constant(None)))))
+    assert for_content(joined, 2, schemas) is joined
+    assert [lacks_columns_of(joined, s, schemas) for s in (0, 1, 2)] == [False, False, True]
+    assert not lacks_columns_of(on_a, 2, schemas)
+
+
+def is_7(field_id):
+    return Comparison(field_id, "=", Literal(INT, 7))
