@@ -18,11 +18,11 @@ from inlay.format.entry import (
     Vector,
     Where,
 )
-from inlay.format.predicate import TRUE, And, Comparison, IsNull, Literal, Operator
+from inlay.format.predicate import TRUE, And, Comparison, IsNull, Literal, Not, Operator, Or
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.snapshot import PartitionField, PartitionSpec
 from inlay.plan.pruning.prune import Evidence
-from inlay.plan.scan import plan_scan
+from inlay.plan.scan import FileTask, marker_may_hit, plan_scan, residual
 
 LONG, DOUBLE = Primitive("int64"), Primitive("double")
 SCHEMA = Schema(
@@ -273,3 +273,97 @@ def test_only_an_erasure_of_what_others_wrote_is_decided_by_rows() -> None:
     ):
         [task] = plan([file], [marker]).tasks
         assert task.decides_by_rows is expected
+
+
+def test_a_task_knows_its_rows_where_one_delete_by_position_counts_them() -> None:
+    deleted: dict[Any, int | None] = {
+        (): 10,
+        (Rows((1, 4)),): 8,
+        (Rows((1, 4, 4)),): 8,
+        (Vector("v", 0, 1, 3),): 7,
+        (Rows((1,)), Rows((2,))): None,
+        (Vector("v", 0, 1, 3), Rows((2,))): None,
+        (KeyRange(1, 12, 13),): None,
+        (RowGroups((1,)),): None,
+    }
+    for bodies, rows in deleted.items():
+        markers = tuple(gone(body, file="f") for body in bodies)
+        task = FileTask(file=FILE, schema=SCHEMA, markers=markers)
+        assert task.live_rows == rows and task.whole is (not bodies), bodies
+        for part in (
+            replace(task, only=(gone(Rows((1,))),)),
+            replace(task, predicate=IsNull(1)),
+            replace(task, row_groups=(0,)),
+            replace(task, row_groups=()),
+        ):
+            assert part.live_rows is None and not part.whole
+    known, unknown = (FileTask(file=FILE, schema=SCHEMA, row_groups=g) for g in (None, (0,)))
+    found = plan([FILE, replace(FILE, key="g")], [gone(Rows((1,)), file="f")])
+    assert (found.live_rows, found.rows, found.bytes, found.markers) == (19, 20, 2000, 1)
+    assert (found.files, found.pruned, found.deleted) == (2, 0, 0)
+    assert replace(found, tasks=(known, unknown)).live_rows is None
+    assert replace(found, tasks=(known, known)).live_rows == 20
+    same = gone(KeyRange(1, 12, 13))
+    assert plan([FILE, replace(FILE, key="g")], [same]).markers == 1
+
+
+def test_rows_at_positions_are_all_or_those_alone() -> None:
+    task = FileTask(file=FILE, schema=SCHEMA, markers=(gone(Rows((9,))),), predicate=IsNull(1))
+    some = task.at(range(9))
+    [only] = some.only
+    assert only.body == Rows(tuple(range(9))) and only.file == "f"
+    assert (some.markers, some.predicate) == ((), TRUE)
+    assert task.at(range(10)).whole
+
+
+def test_what_deletes_rows_of_a_task_is_told_by_kind() -> None:
+    keys, where = Keys((1,), "k", 1, 5, {}), is_(1, ">", 5)
+    by_range = And((is_(1, ">=", 2), is_(1, "<=", 3)))
+    for bodies, expected in (
+        ((), ((), (), False)),
+        ((keys,), ((), (keys,), False)),
+        ((Where(where),), ((where,), (), False)),
+        ((KeyRange(1, 2, 3), Where(where)), ((by_range, where), (), False)),
+        ((Rows((1,)),), ((), (), True)),
+        ((Where(where), RowGroups((1,))), ((where,), (), True)),
+        ((Where(where), keys, Vector("v", 0, 1, 3)), ((where,), (keys,), True)),
+        ((Where(where), keys), ((where,), (keys,), False)),
+    ):
+        task = FileTask(file=FILE, schema=SCHEMA, markers=tuple(map(gone, bodies)))
+        assert task.deletes(SCHEMA) == expected, bodies
+
+
+def test_what_is_left_of_a_condition_are_the_parts_that_rows_can_fail() -> None:
+    known = {1: ColumnStats(10, 19, 0)}
+    sure, unsure, other = is_(1, ">=", 10), is_(1, "<", 15), is_(1, ">", 12)
+    assert residual(sure, known, 10) == TRUE and residual(unsure, known, 10) == unsure
+    assert residual(And((sure, unsure)), known, 10) == unsure
+    assert residual(And((sure, unsure, other)), known, 10) == And((unsure, other))
+    assert residual(And((sure, sure)), known, 10) == TRUE
+    assert residual(Not(And((unsure, other))), known, 10) == Not(And((unsure, other)))
+    assert residual(Or((unsure, other)), known, 10) == Or((unsure, other))
+
+
+def test_a_marker_of_a_file_hits_it_and_one_of_the_table_what_is_older() -> None:
+    evidence = Evidence(SCHEMA)
+    for sequence, entry_sequence, hits in (
+        (3, 3, False),
+        (4, 3, True),
+        (2, 3, False),
+        (None, 3, True),
+        (1, None, True),
+    ):
+        marker = gone(KeyRange(1, 12, 13), sequence=sequence)
+        entry = replace(FILE, sequence=entry_sequence)
+        assert marker_may_hit(marker, entry, evidence) is hits
+        found = plan([entry], [marker]).tasks
+        assert bool(found[0].markers) is hits, (sequence, entry_sequence)
+        assert marker_may_hit(replace(marker, file="f"), entry, evidence)
+        assert not marker_may_hit(replace(marker, file="g"), entry, evidence)
+
+
+def test_a_file_without_rows_has_nothing_to_read() -> None:
+    empty = replace(FILE, rows=0, stats={})
+    for markers in ([], [gone(KeyRange(1, 12, 13))]):
+        found = plan([empty], markers)
+        assert (found.tasks, found.files, found.pruned) == ((), 1, 1)
