@@ -27,7 +27,7 @@ from inlay.format.predicate import (
 )
 from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.parquet.arrow import evaluate as module
-from inlay.parquet.arrow.evaluate import columns_of, evaluate, selected
+from inlay.parquet.arrow.evaluate import column_at, columns_of, evaluate, selected
 from inlay.parquet.arrow.types import arrow_primitive
 
 INT, STRING, DOUBLE = Primitive("int64"), Primitive("string"), Primitive("double")
@@ -217,3 +217,30 @@ def test_every_type_has_one_arrow_type(kind):
     from inlay.parquet.arrow.types import primitive_from_arrow
 
     assert primitive_from_arrow(arrow_primitive(kind)) == kind
+
+
+@pytest.mark.parametrize("value", [2**62, -(2**62)])
+def test_a_time_beyond_the_columns_years_is_after_or_before_every_row(value):
+    """The literal is in seconds, the column in nanoseconds."""
+    seconds = Primitive("timestamp", unit="s")
+    array = pa.array([0, None, 10**9], pa.timestamp("ns"))
+    for op in some.OPERATORS:
+        expected = oracle.holds(op, -1 if value > 0 else 1)
+        assert results(Comparison(1, op, Literal(seconds, value)), array) == [
+            expected,
+            None,
+            expected,
+        ]
+    listed = In(1, seconds, (1, value) if value > 0 else (value, 1))
+    assert results(listed, array) == [False, None, True]
+
+
+def test_each_level_of_structs_has_its_place():
+    inner = Field(3, "inner", Struct((Field(4, "a", INT), Field(5, "b", INT))))
+    schema = Schema(0, (Field(1, "x", INT), Field(2, "s", Struct((Field(6, "y", INT), inner)))))
+    paths = {1: (0,), 2: (1,), 6: (1, 0), 3: (1, 1), 4: (1, 1, 0), 5: (1, 1, 1)}
+    assert columns_of(schema) == paths
+    rows = [{"y": 1, "inner": {"a": 2, "b": 3}}, {"y": 4, "inner": None}, None]
+    batch = pa.record_batch({"x": [7, 8, 9], "s": rows})
+    assert column_at(paths[5], batch).to_pylist() == [3, None, None]
+    assert column_at(paths[6], batch).to_pylist() == [1, 4, None]

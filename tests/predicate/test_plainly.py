@@ -32,6 +32,7 @@ from inlay.format.predicate import (
 )
 from inlay.format.schema import Primitive
 from inlay.format.values import order_key
+from inlay.parquet.arrow.evaluate import like
 from inlay.plan.pruning.literals import (
     any_of,
     asked_of_text,
@@ -152,6 +153,8 @@ def test_patterns_match_what_the_definition_says():
             assert {text for text in texts if like_matches(pattern, text)} == matched
             found = pc.match_substring_regex(pa.array(texts), like_re2(pattern)).to_pylist()
             assert {text for text, is_one in zip(texts, found, strict=True) if is_one} == matched
+            shown = like(pa.array([*texts, None]), pattern).to_pylist()
+            assert shown == [*(text in matched for text in texts), None], pattern
             prefix, every = like_prefix(pattern)
             assert all(text.startswith(prefix) for text in matched)
             begins = {text for text in texts if text.startswith(prefix)}

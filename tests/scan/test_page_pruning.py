@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from itertools import pairwise
+from itertools import combinations, pairwise, product
 from typing import Any
 from unittest.mock import Mock
 
@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay.format.entry import ColumnStats
+from inlay.format.entry import ColumnStats, Keys, Marker, Where
 from inlay.format.predicate import And, Comparison, In, Literal, Or
-from inlay.format.schema import Field, Primitive, Schema
+from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.parquet.arrow.expression import ExpressionFilter
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.footer import RowGroup, decode_footer
@@ -24,11 +24,17 @@ from inlay.parquet.read.selection import (
     MAX_ASKED,
     ColumnPages,
     PredicateFilter,
+    Projection,
     bloom_block,
     candidates,
+    narrowed,
+    needed_fields,
+    subschema,
     surely_false,
+    top_columns,
 )
 from inlay.parquet.read.single_pages import Page
+from inlay.plan.scan import FileTask
 
 LONG, TEXT = Primitive("int64"), Primitive("string")
 LONGS = Schema(0, (Field(1, "a", LONG), Field(2, "b", LONG)))
@@ -269,3 +275,97 @@ def test_what_is_looked_up_in_a_footer_grows_with_the_row_groups_alone(
     read = lake.read([entry], SCHEMA, columns=["word"], predicate=In(ID, LONG, one_of_each))
     assert read["word"].equals(table["word"].take(list(one_of_each)))
     assert groups <= made.call_count <= 12 * groups
+
+
+def cut(rows: int, at: tuple[int, ...], nulls: list[int | None]) -> ColumnPages:
+    """Pages that begin at 0 and `at`; the bounds of each are its ordinal."""
+    starts = [0, *at, rows]
+    pages = [Page(0, 0, start, end - start) for start, end in pairwise(starts)]
+    stats = [ColumnStats(n, n, nulls[n % len(nulls)]) for n in range(len(pages))]
+    return ColumnPages(pages, stats)
+
+
+@pytest.mark.parametrize("nulls", [[0, None], [1, 2], [2, 0], [3, 1]])
+def test_a_group_is_judged_in_parts_that_are_of_one_page_of_each_column(
+    nulls: list[int | None],
+) -> None:
+    """Of a part of a page only none or all are known to be NULL."""
+    rows = 4
+    of_group = ColumnStats(7, 9, 0)
+    for at, also in product([c for n in range(4) for c in combinations((1, 2, 3), n)], repeat=2):
+        columns = {1: cut(rows, at, nulls), 2: cut(rows, also, nulls[::-1])}
+        starts = sorted({0, *at, *also, rows})
+        for judged in product([False, True], repeat=len(starts) - 1):
+            chosen = Mock(may_match=Mock(return_value=judged))
+            every = Mock(may_match=lambda parts: [True] * len(parts))
+            found = candidates([chosen, every], columns, {3: of_group}, rows=rows)
+            [(parts,)] = (call.args for call in chosen.may_match.call_args_list)
+            inside = {n for start, end in found for n in range(start, end)}
+            ends = list(pairwise(starts))
+            expected = [part for part, may in zip(ends, judged, strict=True) if may]
+            assert inside == {n for start, end in expected for n in range(start, end)}
+            assert all(one[1] < other[0] for one, other in pairwise(found)), "none touch"
+        assert [n for _, n in parts] == [end - start for start, end in ends]
+        for (known, size), (start, _) in zip(parts, ends, strict=True):
+            assert known[3] is of_group
+            for field_id, column in columns.items():
+                n = max(n for n, page in enumerate(column.pages) if page.first_row <= start)
+                page, stats = column.pages[n], column.stats[n]
+                count = stats.null_count
+                if count and size != page.rows:
+                    count = size if count == page.rows else None
+                assert known[field_id] == ColumnStats(n, n, count)
+
+
+def test_what_a_group_has_of_nulls_its_parts_may_have() -> None:
+    asked: list[Any] = []
+    every = Mock(may_match=lambda parts: asked.append(parts) or [True] * len(parts))
+    known = {3: ColumnStats(1, 2, 3), 4: ColumnStats(1, 2, None), 5: ColumnStats(1, 2, 0)}
+    assert candidates([every], {1: cut(4, (2,), [0])}, known, rows=4) == [(0, 4)]
+    for part, _ in asked[0]:
+        assert [part[n].null_count for n in (3, 4, 5)] == [None, None, 0]
+    assert candidates([], {}, rows=4) == [(0, 4)]
+
+
+def test_structs_are_cut_to_what_is_looked_at() -> None:
+    inner = Field(5, "inner", Struct((Field(6, "c", LONG), Field(7, "d", LONG))))
+    struct = Field(2, "s", Struct((Field(3, "a", LONG), Field(4, "b", LONG), inner)))
+    schema = Schema(0, (Field(1, "id", LONG), struct, Field(8, "z", LONG)))
+
+    def left(*tasks: Any, columns: tuple[int, ...] = (1,), **options: Any) -> set[int]:
+        projection = Projection(schema=schema, columns=columns, **options)
+        return set(narrowed(projection, tasks).schema.fields_by_id)
+
+    def task(**options: Any) -> FileTask:
+        return FileTask(file=Mock(), schema=schema, **options)
+
+    def at(field_id: int) -> Any:
+        return Comparison(field_id, "=", Literal(LONG, 1))
+
+    every = {1, 2, 3, 4, 5, 6, 7, 8}
+    assert left() == every and left(columns=(2,)) == every, (
+        "a struct of which nothing is used stays"
+    )
+    assert left(columns=(1, 2), fields=frozenset((1, 4))) == {1, 2, 4, 8}
+    assert left(where=PredicateFilter(at(3))) == {1, 2, 3, 8}
+    assert left(task(predicate=at(7))) == {1, 2, 5, 7, 8}
+    assert left(task(predicate=at(5))) == {1, 2, 5, 6, 7, 8}
+    by_where = Marker(id="m", body=Where(at(6)))
+    by_keys = Marker(id="n", body=Keys((4,), "k", 1, 1, {}))
+    assert left(task(markers=(by_where,)), task(only=(by_keys,))) == {1, 2, 4, 5, 6, 8}
+    plain = Projection(schema=LONGS, columns=(1,))
+    assert narrowed(plain, [task(predicate=at(1))]) is plain
+    assert top_columns(schema, (7, 8)) == (2, 8) and top_columns(schema, (99,)) == ()
+    names = [field.name for field in needed_fields(schema, (8,), at(6), at(1))]
+    assert names == ["id", "s", "z"]
+    assert [field.id for field in subschema(schema, (8, 1)).fields] == [8, 1]
+
+
+@pytest.mark.parametrize(
+    ("position", "file"), [(a, b) for a in (False, True) for b in (False, True)]
+)
+def test_a_result_has_its_columns_and_where_its_rows_are(position: bool, file: bool) -> None:
+    projection = Projection(schema=LONGS, columns=(2, 1), position=position, file=file)
+    more = ["_pos"] * position + ["_file"] * file
+    assert projection.result.names == ["b", "a", *more]
+    assert not any(projection.result.field(name).nullable for name in more)
