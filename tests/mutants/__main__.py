@@ -32,6 +32,7 @@ ROOMS = (
     "ops/read/top_n.py",
     "ops/write/delete.py",
     "ops/write/delete_rows.py",
+    "ops/write/delete_rows.py",
     "ops/write/upsert.py",
     "parquet/arrow/evaluate.py",
     "parquet/read/deleted_rows.py",
