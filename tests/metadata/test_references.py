@@ -12,6 +12,7 @@ from pyroaring import FrozenBitMap
 from inlay.format.entry import ColumnStats, DataFile, LedgerRecord
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.snapshot import (
+    Erasure,
     HeadObject,
     Ledger,
     PartitionField,
@@ -20,8 +21,8 @@ from inlay.format.snapshot import (
     Tier,
     content_of,
 )
-from inlay.plan.change import Change, ClusterLeaves, PackMetadata, Request
-from inlay.plan.commit.apply import _Files, _Records, _to_rebuild
+from inlay.plan.change import Change, ClusterLeaves, PackMetadata, Proposal, Request, Stale
+from inlay.plan.commit.apply import Admitted, _Files, _Records, _to_rebuild, admit, seal
 from inlay.plan.metadata.state import (
     CLOCK_SKEW_US,
     DAY_US,
@@ -277,3 +278,47 @@ def test_events_are_applied_before_one_by_one_or_all() -> None:
     assert isinstance(look_up(state, None, [a, old]), RequestRefused)
     assert look_up(state, None, [a, young]) == {a.id}
     assert look_up(state, None, [replace(a, time_us=49), c]) == {a.id}, "applied, however old"
+
+
+def test_a_proposal_is_sealed_with_the_time_of_its_commit() -> None:
+    """After its parent's, whatever the store's clock says."""
+    snapshot = Table().load().snapshot
+    open_record, old_record = LedgerRecord(id=b"a"), LedgerRecord(id=b"b", version=1, time_us=3)
+    leaves = (
+        segment_of("new", 1, 1),
+        segment_of("grown", 1, 1, first_us=4),
+        segment_of("old", 1, 1, first_us=1, last_us=3),
+    )
+    erasures = tuple(
+        Erasure(
+            id=f"{n}", predicate=None, text="", phase="sweep", opened_version=1,
+            opened_us=opened, swept_us=swept,
+        )
+        for n, (opened, swept) in enumerate(((0, None), (5, 0), (5, 1), (1, 6)))
+    )  # fmt: skip
+    draft = replace(
+        snapshot,
+        version=9,
+        ledger=replace(snapshot.ledger, records=Tier(leaves, (open_record, old_record))),
+        erasures=erasures,
+    )
+    for date_us, time_us in ((200, 200), (101, 101), (100, 101), (50, 101)):
+        sealed = seal(Proposal(draft, ()), date_us=date_us, previous_us=100)
+        assert sealed.commit.time_us == time_us and sealed.time_index[-1] == (9, time_us)
+        assert sealed.ledger.records.inline == (
+            replace(open_record, version=9, time_us=time_us),
+            old_record,
+        )
+        spans = [(s.first_us, s.last_us) for s in sealed.ledger.records.segments]
+        assert spans == [(time_us, time_us), (4, time_us), (1, 3)]
+        times = [(e.opened_us, e.swept_us) for e in sealed.erasures]
+        assert times == [(time_us, None), (5, time_us), (5, 1), (1, 6)]
+
+
+@pytest.mark.parametrize(("uploaded_us", "stale"), [(49, True), (50, False), (None, False)])
+def test_objects_from_before_the_boundary_are_stale(uploaded_us: int | None, stale: bool) -> None:
+    state = Table().load()
+    snapshot = replace(state.snapshot, boundary=replace(state.snapshot.boundary, time_us=50))
+    change = Change(operation="append", uploaded_us=uploaded_us)
+    assert isinstance(admit(replace(state, snapshot=snapshot), change), Stale) is stale
+    assert isinstance(admit(state, change), Admitted), "without a boundary none is"

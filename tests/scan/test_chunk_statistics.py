@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from inlay.format.entry import ColumnStats
-from inlay.format.schema import Primitive, Schema, parse_primitive
+from inlay.format.schema import Field, ListOf, Primitive, Schema, parse_primitive
 from inlay.parquet.arrow.types import schema_from_arrow, to_physical
 from inlay.parquet.footer.fields import File, Meta, Stats
 from inlay.parquet.footer.footer import decode_footer, end_of_file
@@ -22,6 +22,7 @@ from inlay.parquet.read.selection import column_pages
 from inlay.parquet.read.statistics import (
     _chunk_stats,
     _reader,
+    _was_dictionary,
     leaves_of,
     locate_columns,
     recorded_stats,
@@ -240,3 +241,28 @@ def test_bounds_of_any_length_are_cut_and_no_longer_exact() -> None:
     found = shortened(stats, 16)
     assert (found.lower, found.upper, found.exact) == ("a" * 16, "b" * 15 + "c", False)
     assert shortened(stats, 20) is stats
+
+
+def test_a_list_and_what_is_a_list_in_the_file_have_no_leaf_with_statistics() -> None:
+    long = Primitive("int64")
+    in_file = pa.schema(
+        [("a", pa.list_(pa.int64())), ("b", pa.list_(pa.int64())), ("c", pa.int64())]
+    )
+    element = Field(4, "element", long)
+    recorded = Schema(0, (Field(1, "a", ListOf(element)), Field(2, "b", long), Field(3, "c", long)))
+    found = locate_columns(in_file, recorded)
+    assert found.leaves == {3: 2} and {1, 3} <= found.tops.keys()
+    assert (found.tops[1].ordinal, list(found.tops[1].leaves)) == (0, [0])
+
+
+def test_a_struct_with_a_dictionary_was_written_as_one() -> None:
+    coded = pa.array(["x", "y"]).dictionary_encode()
+    struct = pa.StructArray.from_arrays([coded, pa.array([1, 2])], ["x", "n"])
+    table = pa.table({"s": struct, "plain": ["a", "b"], "d": coded, "sx": [1, 2]})
+    for store_schema in (True, False):
+        sink = io.BytesIO()
+        with pq.ParquetWriter(sink, table.schema, store_schema=store_schema) as writer:
+            writer.write_table(table)
+        metadata = pq.read_metadata(pa.BufferReader(sink.getvalue()))
+        found = [_was_dictionary(path, metadata) for path in ("s.x", "plain", "d", "sx", "none")]
+        assert found == ([True, False, True, False, None] if store_schema else [None] * 5)

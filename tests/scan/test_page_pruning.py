@@ -28,7 +28,6 @@ from inlay.parquet.read.selection import (
     bloom_block,
     candidates,
     narrowed,
-    needed_fields,
     subschema,
     surely_false,
     top_columns,
@@ -356,8 +355,6 @@ def test_structs_are_cut_to_what_is_looked_at() -> None:
     plain = Projection(schema=LONGS, columns=(1,))
     assert narrowed(plain, [task(predicate=at(1))]) is plain
     assert top_columns(schema, (7, 8)) == (2, 8) and top_columns(schema, (99,)) == ()
-    names = [field.name for field in needed_fields(schema, (8,), at(6), at(1))]
-    assert names == ["id", "s", "z"]
     assert [field.id for field in subschema(schema, (8, 1)).fields] == [8, 1]
 
 
