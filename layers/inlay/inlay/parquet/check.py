@@ -40,7 +40,6 @@ from inlay.parquet.read.selection import Projection
 from inlay.parquet.read.single_pages import false_indexes
 from inlay.parquet.read.statistics import locate_columns, total_rows, whole_stats
 from inlay.parquet.surgery.residue import unused_entries
-from inlay.parquet.write.partition import Split
 from inlay.plan.pruning.partitions import with_partition_values
 from inlay.plan.pruning.prune import in_type
 from inlay.plan.scan import FileTask
@@ -116,7 +115,11 @@ def check_pages(
     judges = [_Judge(f, s, schema) for f, s in entry.stats.items()]
     rows = elsewhere = 0
     # A file in no one partition may lack a column of `spec`, which was dropped before it was written.
-    split = Split(spec, schema) if entry.partition else None
+    split = None
+    if entry.partition:
+        from inlay.parquet.write.partition import Split  # most tables are not partitioned
+
+        split = Split(spec, schema)
     try:
         with reading(entry.key):
             for batch in reader.rows([task], projection):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hmac
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from inlay.format.entry import ColumnStats, DataFile, Marker
@@ -19,7 +19,6 @@ from inlay.format.predicate import (
     Comparison,
     In,
     Like,
-    Or,
     Predicate,
     conditions,
     field_ids,
@@ -106,39 +105,6 @@ def _is_named(node: Comparison | In | Like, value: Value) -> bool:
         return False
     only = ColumnStats(lower=value, upper=value, null_count=0)
     return all_match(node, {node.field_id: only}, 1)
-
-
-def pieces_of(
-    predicate: Predicate, fits: Callable[[Predicate], bool]
-) -> tuple[Predicate, ...] | None:
-    """Conditions that each fit and together select what `predicate` does: an IN or an OR is halved until
-    they do, so that the same condition always gives the same pieces. None for one that cannot be cut.
-
-    >>> from inlay.format.schema import Primitive
-    >>> ids = In(1, Primitive("int32"), (7, 8, 9))
-    >>> [piece.values for piece in pieces_of(ids, lambda p: len(p.values) < 3)]
-    [(7,), (8, 9)]
-    """
-    if fits(predicate):
-        return (predicate,)
-    halves: tuple[Predicate, ...]
-    match predicate:
-        case In(field_id, kind, values) if len(values) > 1:
-            middle = len(values) // 2
-            halves = (In(field_id, kind, values[:middle]), In(field_id, kind, values[middle:]))
-        case Or(parts):
-            middle = len(parts) // 2
-            cut = (parts[:middle], parts[middle:])
-            halves = tuple(p[0] if len(p) == 1 else Or(p) for p in cut)
-        case _:  # no part of another condition selects a part of its rows
-            return None
-    all_pieces: list[Predicate] = []
-    for half in halves:
-        pieces = pieces_of(half, fits)
-        if pieces is None:
-            return None
-        all_pieces += pieces
-    return tuple(all_pieces)
 
 
 def concerns(marker: Marker, erasure: Erasure) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from inlay.errors import InvalidPredicate, InvalidRequest
-from inlay.format.predicate import Predicate
+from inlay.format.predicate import In, Or, Predicate
 from inlay.format.schema import Schema
 from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.context import Context
@@ -16,7 +16,6 @@ from inlay.ops.erase.request import open_erasure
 from inlay.ops.write.delete import MAX_PREDICATE_BYTES, stored_bytes
 from inlay.ops.write.keyed_rows import each_key
 from inlay.plan.change import Request
-from inlay.plan.erasure import pieces_of
 from inlay.plan.pruning.literals import any_of
 
 # Each piece is in the pointer twice, in its marker and in the erasure, until its files have been rewritten.
@@ -51,6 +50,39 @@ def open_erasures(
     return tuple(
         open_erasure(ctx, piece, request=own) for piece, own in zip(pieces, requests, strict=True)
     )
+
+
+def pieces_of(
+    predicate: Predicate, fits: Callable[[Predicate], bool]
+) -> tuple[Predicate, ...] | None:
+    """Conditions that each fit and together select what `predicate` does: an IN or an OR is halved until
+    they do, so that the same condition always gives the same pieces. None for one that cannot be cut.
+
+    >>> from inlay.format.schema import Primitive
+    >>> ids = In(1, Primitive("int32"), (7, 8, 9))
+    >>> [piece.values for piece in pieces_of(ids, lambda p: len(p.values) < 3)]
+    [(7,), (8, 9)]
+    """
+    if fits(predicate):
+        return (predicate,)
+    halves: tuple[Predicate, ...]
+    match predicate:
+        case In(field_id, kind, values) if len(values) > 1:
+            middle = len(values) // 2
+            halves = (In(field_id, kind, values[:middle]), In(field_id, kind, values[middle:]))
+        case Or(parts):
+            middle = len(parts) // 2
+            cut = (parts[:middle], parts[middle:])
+            halves = tuple(p[0] if len(p) == 1 else Or(p) for p in cut)
+        case _:  # no part of another condition selects a part of its rows
+            return None
+    all_pieces: list[Predicate] = []
+    for half in halves:
+        pieces = pieces_of(half, fits)
+        if pieces is None:
+            return None
+        all_pieces += pieces
+    return tuple(all_pieces)
 
 
 def conditions_of_keys(

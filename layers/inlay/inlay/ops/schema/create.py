@@ -15,7 +15,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -44,6 +44,7 @@ from inlay.format.keys import (
 from inlay.format.properties import check_named_columns, check_properties, with_arrow_types
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import UNPARTITIONED, Commit, PartitionSpec, Snapshot
+from inlay.lazy import LazyModule
 from inlay.ops.commit import register
 from inlay.ops.commit.driver import (
     Committed,
@@ -60,11 +61,15 @@ from inlay.ops.data import reader_of, write_data
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.arrow.declared import declarations, ordered_columns
 from inlay.parquet.arrow.types import schema_from_arrow
-from inlay.parse.partitioning import partition_fields
 from inlay.plan.change import AddFiles, Change, Proposal, Request, SetPartitioning
 from inlay.plan.commit.apply import apply, seal
 from inlay.plan.metadata.state import State, choose_stats_columns
 from inlay.storage.base import Head
+
+if TYPE_CHECKING:
+    from inlay.parse import partitioning
+else:  # most tables are not partitioned
+    partitioning = LazyModule("inlay.parse.partitioning")
 
 CREATE = "create"
 # Objects of one page of a listing.
@@ -122,7 +127,7 @@ def unmade(
     check_named_columns(checked, typed)
     key_ids = _column_ids(typed, primary_key, "primary_key", ctx.uri)
     sort_ids = _column_ids(typed, sort_by, "sort_by", ctx.uri)
-    fields = partition_fields(partition_by, typed)
+    fields = partitioning.partition_fields(partition_by, typed) if partition_by else ()
     specs = (UNPARTITIONED, PartitionSpec(1, fields)) if fields else (UNPARTITIONED,)
     date_us = check_free(ctx)
     snapshot = Snapshot(
@@ -291,7 +296,7 @@ def set_partitioning(
         return before
     snapshot = loaded.snapshot
     try:
-        fields = partition_fields(texts, snapshot.schema)
+        fields = partitioning.partition_fields(texts, snapshot.schema)
     except InlayError as error:
         raise error.about(table=ctx.uri) from None
     edit = SetPartitioning(planned_on=snapshot.spec_id, fields=fields)

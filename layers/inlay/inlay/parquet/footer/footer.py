@@ -34,7 +34,6 @@ from inlay.parquet.footer.fields import (
     Order,
     Physical,
     Repetition,
-    Sizes,
     Stats,
 )
 from inlay.parquet.footer.thrift import (
@@ -473,7 +472,7 @@ def parse_metadata(tail: bytes, *, file_size: int, foreign: bool = True) -> pq.F
     a value it does not raise but aborts. DataFusion truncates the bounds of fixed-width binary columns (at
     64 bytes by default): the statistics of such chunks are removed. Bounds of other types are never
     truncated, so a footer with such is damaged. pyarrow aborts, too, for a chunk whose type is not its
-    column's, or whose histograms of levels have another length than the column has levels. `check_chunks`
+    column's, or whose histograms of levels have another length than the column has levels. `read.describe`
     refuses these when a file is added to the table.
     """
     metadata = opened(tail)
@@ -484,7 +483,7 @@ def parse_metadata(tail: bytes, *, file_size: int, foreign: bool = True) -> pq.F
     if not (is_unreadable or doubtful):
         return metadata
     footer = decode_footer(tail, file_size=file_size)
-    wrong = [chunk for leaf, chunk in _too_short(footer) if leaf.type not in WIDTHS]
+    wrong = [chunk for leaf, chunk in too_short(footer) if leaf.type not in WIDTHS]
     wrong += _compared_as_bytes(footer)
     if not (wrong or is_unreadable):
         return metadata
@@ -540,42 +539,8 @@ def _compared_as_bytes(footer: Footer) -> Iterator[ColumnChunk]:
                 yield chunk
 
 
-def check_chunks(footer: Footer) -> None:
-    """Raises `UnreadableFile` if a chunk's metadata contradicts its column, `UnsupportedFile` if it is in
-    another file: pyarrow would take what is at its offsets in this one."""
-    for group in footer.row_groups:
-        for leaf in footer.leaves:
-            refuse_elsewhere(group.column(leaf.index))
-            fault = _chunk_fault(leaf, group.column(leaf.index))
-            if fault:
-                raise UnreadableFile(f"column {'.'.join(leaf.path)!a}: {fault}")
-    for leaf, _ in _too_short(footer):
-        if leaf.type in WIDTHS:
-            raise UnreadableFile(
-                f"the statistics of column {'.'.join(leaf.path)!a} are shorter than a value of it"
-            )
-
-
-def _chunk_fault(leaf: Leaf, chunk: ColumnChunk) -> str | None:
-    if chunk.meta[Meta.TYPE] != leaf.type:
-        return "a chunk has another type than the column"
-    sizes_struct = chunk.meta.get(Meta.SIZES)
-    if sizes_struct is None:
-        return None
-    sizes = unpack(sizes_struct)
-    for key, level in (
-        (Sizes.REPETITION_LEVELS, leaf.repetition_level),
-        (Sizes.DEFINITION_LEVELS, leaf.definition_level),
-    ):
-        # Empty if the writer did not count.
-        if key in sizes and len(sizes[key]) not in (0, level + 1):
-            return f"a histogram of {len(sizes[key])} levels, of {level + 1}"
-    if Sizes.TEXT_BYTES in sizes and leaf.type is not Physical.BYTE_ARRAY:
-        return "a length of texts, though its values are not texts"
-    return None
-
-
-def _too_short(footer: Footer) -> Iterator[tuple[Leaf, ColumnChunk]]:
+def too_short(footer: Footer) -> Iterator[tuple[Leaf, ColumnChunk]]:
+    """The chunks with a bound that has fewer bytes than a value of their columns."""
     widths = [(leaf, WIDTHS.get(leaf.type, leaf.type_length)) for leaf in footer.leaves]
     fixed = [(leaf, width) for leaf, width in widths if width and leaf.type is not Physical.INT96]
     for group in footer.row_groups:

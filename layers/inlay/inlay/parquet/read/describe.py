@@ -21,16 +21,20 @@ from inlay.format.snapshot import PartitionSpec
 from inlay.parquet.arrow.fits import check_fits, check_parquet_types
 from inlay.parquet.arrow.types import fields_below, plain_type
 from inlay.parquet.arrow.words import words_of
-from inlay.parquet.footer.fields import Stats
+from inlay.parquet.footer.fields import Meta, Physical, Sizes, Stats
 from inlay.parquet.footer.footer import (
+    WIDTHS,
+    ColumnChunk,
     Footer,
     Leaf,
     RowGroup,
-    check_chunks,
     decode_footer,
     footer_length,
     parse_metadata,
+    refuse_elsewhere,
+    too_short,
 )
+from inlay.parquet.footer.thrift import unpack
 from inlay.parquet.footer.writers import Writer, faults_of
 from inlay.parquet.read.data_file import FooterOf, reading
 from inlay.parquet.read.statistics import (
@@ -73,7 +77,7 @@ def parse_object_footer(tail: bytes, *, size: int) -> Described:
 
     Raises `UnreadableFile` or `UnsupportedFile`."""
     footer = decode_footer(tail, file_size=size)
-    check_chunks(footer)
+    _check_chunks(footer)
     try:
         parsed = pq.ParquetFile(pa.BufferReader(tail[-footer.length :]))
         metadata = parse_metadata(tail, file_size=size)
@@ -93,6 +97,41 @@ def parse_object_footer(tail: bytes, *, size: int) -> Described:
     if total_rows(metadata) > MAX_ROWS:
         raise UnreadableFile("its footer has more rows than a file can have")
     return Described(footer, metadata, arrow)
+
+
+def _check_chunks(footer: Footer) -> None:
+    """Raises `UnreadableFile` if a chunk's metadata contradicts its column, `UnsupportedFile` if it is in
+    another file: pyarrow would take what is at its offsets in this one."""
+    for group in footer.row_groups:
+        for leaf in footer.leaves:
+            refuse_elsewhere(group.column(leaf.index))
+            fault = _chunk_fault(leaf, group.column(leaf.index))
+            if fault:
+                raise UnreadableFile(f"column {'.'.join(leaf.path)!a}: {fault}")
+    for leaf, _ in too_short(footer):
+        if leaf.type in WIDTHS:
+            raise UnreadableFile(
+                f"the statistics of column {'.'.join(leaf.path)!a} are shorter than a value of it"
+            )
+
+
+def _chunk_fault(leaf: Leaf, chunk: ColumnChunk) -> str | None:
+    if chunk.meta[Meta.TYPE] != leaf.type:
+        return "a chunk has another type than the column"
+    sizes_struct = chunk.meta.get(Meta.SIZES)
+    if sizes_struct is None:
+        return None
+    sizes = unpack(sizes_struct)
+    for key, level in (
+        (Sizes.REPETITION_LEVELS, leaf.repetition_level),
+        (Sizes.DEFINITION_LEVELS, leaf.definition_level),
+    ):
+        # Empty if the writer did not count.
+        if key in sizes and len(sizes[key]) not in (0, level + 1):
+            return f"a histogram of {len(sizes[key])} levels, of {level + 1}"
+    if Sizes.TEXT_BYTES in sizes and leaf.type is not Physical.BYTE_ARRAY:
+        return "a length of texts, though its values are not texts"
+    return None
 
 
 def entry_of(

@@ -45,7 +45,6 @@ from inlay.parquet.arrow.types import leaf_count, schema_to_arrow
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.read.data_file import PAGE_ROWS
 from inlay.parquet.read.statistics import entry_of_file, locate_columns
-from inlay.parquet.write.partition import Split
 from inlay.storage.base import ObjectStore
 from inlay.storage.write_once import Multipart, no_wait, write_once
 
@@ -240,7 +239,7 @@ def write_files(
     fails, files not yet yielded are dropped or left to garbage collection.
     """
     open_files: dict[Partition, _File] = {}  # the most recently used last
-    split = Split(layout.spec, schema)
+    split = _split(layout.spec, schema)
     density = _Density(row_bytes)
     held = 0
     try:
@@ -268,6 +267,17 @@ def write_files(
         for file in open_files.values():
             file.abort()
         raise
+
+
+def _split(
+    spec: PartitionSpec, schema: Schema
+) -> Callable[[pa.RecordBatch], Iterable[tuple[Partition, pa.RecordBatch]]]:
+    """The rows of a batch by partition."""
+    if not spec.fields:
+        return lambda batch: [((), batch)]
+    from inlay.parquet.write.partition import Split  # most tables are not partitioned
+
+    return Split(spec, schema)
 
 
 def _to_finish(open_files: Mapping[Partition, _File], last: _File, held: int) -> list[Partition]:
