@@ -14,9 +14,7 @@ docs/SQL.md has the functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import assert_never
 
 from inlay.format.predicate import Predicate, field_ids
 from inlay.format.schema import Primitive, Type, Value
@@ -92,34 +90,17 @@ class Assignment:
 Assignments = tuple[Assignment, ...]
 
 
-def walk(expression: Expression) -> Iterator[Expression]:
-    pending = [expression]
-    while pending:
-        node = pending.pop()
-        yield node
-        match node:
-            case Apply(_, arguments):
-                pending.extend(arguments)
-            case Column() | Constant() | Test():
-                pass
-            case _:
-                assert_never(node)
-
-
 def looked_at(expression: Expression) -> frozenset[int]:
     """Ids of the fields that an expression looks at."""
-    ids: set[int] = set()
-    for node in walk(expression):
-        match node:
-            case Column(field_id):
-                ids.add(field_id)
-            case Test(predicate):
-                ids |= field_ids(predicate)
-            case Constant() | Apply():
-                pass  # `walk` comes to its arguments
-            case _:
-                assert_never(node)
-    return frozenset(ids)
+    match expression:
+        case Column(field_id):
+            return frozenset((field_id,))
+        case Test(predicate):
+            return field_ids(predicate)
+        case Apply(_, arguments):
+            return frozenset[int]().union(*map(looked_at, arguments))
+        case Constant():
+            return frozenset()
 
 
 def fields_of(assignments: Assignments) -> frozenset[int]:

@@ -73,12 +73,13 @@ from inlay.parquet.arrow.change_order import (
     concatenated,
     unpacked,
 )
-from inlay.parquet.arrow.conform import conformed, held
+from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared, checked_orders
 from inlay.parquet.arrow.evaluate import columns_of, evaluate
 from inlay.parquet.arrow.newest_rows import newest, ranks
 from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import schema_from_arrow, schema_to_arrow
+from inlay.parquet.arrow.whole_rows import held
 from inlay.parse import condition_of
 from inlay.plan.change import (
     AddFiles,

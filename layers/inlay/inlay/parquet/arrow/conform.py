@@ -33,8 +33,6 @@ from inlay.parquet.arrow.types import (
     arrow_primitive,
     arrow_type,
     as_stored,
-    fields_below,
-    inner_fields,
     is_list,
     nested_as,
     paired,
@@ -43,7 +41,6 @@ from inlay.parquet.arrow.types import (
     schema_to_arrow,
     to_arrow_scalar,
     to_scalar,
-    with_inner,
 )
 from inlay.parquet.arrow.words import words_of
 
@@ -101,7 +98,7 @@ def missing(path: Path) -> SchemaMismatch:
 
 def mismatch(path: Path, arrow: pa.DataType, field: Field) -> SchemaMismatch:
     if pa.types.is_run_end_encoded(arrow):
-        return _runs(path)
+        return runs_refused(path)
     has, target = str(arrow)[:80], str(arrow_type(field.type))[:80]
     whole = isinstance(field.type, Primitive) and field.type.is_integer
     from_pandas = pa.types.is_floating(arrow) and whole
@@ -118,7 +115,7 @@ def mismatch(path: Path, arrow: pa.DataType, field: Field) -> SchemaMismatch:
     )
 
 
-def _runs(path: Path) -> SchemaMismatch:
+def runs_refused(path: Path) -> SchemaMismatch:
     """Arrow neither casts nor takes them."""
     return SchemaMismatch(
         f"column {'.'.join(path)!r} is run-end encoded in the data",
@@ -165,58 +162,11 @@ def conformed(
                 yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
         except (pa.ArrowInvalid, pa.ArrowIndexError):
             if by_value:
-                _check_whole(batch)
+                check_whole(batch)
             raise
 
 
-def held(reader: pa.RecordBatchReader) -> pa.Table:
-    """A caller's rows, all of them, in chunks that Arrow can decode, filter, take and compare: cut
-    (`parquet.arrow.pieces`), and with large layouts in place of views, which have none of these. Raises
-    SchemaMismatch for data that breaks Arrow's own rules, and for runs, which have none either."""
-    for path, column in fields_below(reader.schema):
-        if pa.types.is_run_end_encoded(column.type):
-            raise _runs(path)
-    cut: list[pa.RecordBatch] = []
-    for batch in reader:
-        try:
-            cut += pieces(batch)
-        except (pa.ArrowInvalid, pa.ArrowIndexError):
-            _check_whole(batch)
-            raise
-    table = pa.Table.from_batches(cut, reader.schema)
-    for at, column in enumerate(reader.schema):
-        kind = without_view(column.type)
-        if not kind.equals(column.type):
-            for batch in cut:
-                _check_whole(batch.select([at]))
-            chunks = pa.chunked_array(map(_without_views, table.column(at).chunks), kind)
-            table = table.set_column(at, column.with_type(kind), chunks)
-    return table
-
-
-def _without_views(array: pa.Array) -> pa.Array:
-    """Within lists rebuilt: Arrow's cast of list views with NULL or empty rows gives wrong offsets."""
-    plain = without_view(array.type)
-    if plain.equals(array.type):
-        return array
-    if not inner_fields(plain):
-        return array.cast(plain)
-    return nested_as(array, plain, lambda inner, _: _without_views(inner))
-
-
-def without_view(kind: pa.DataType) -> pa.DataType:
-    """The type with the large layouts, which hold as much, in place of views."""
-    if pa.types.is_string_view(kind):
-        return pa.large_string()
-    if pa.types.is_binary_view(kind):
-        return pa.large_binary()
-    plain = with_inner(kind, lambda field: field.with_type(without_view(field.type)))
-    if plain is kind or not is_list(kind) or pa.types.is_fixed_size_list(kind):
-        return plain
-    return pa.large_list(plain.value_field)
-
-
-def _check_whole(batch: pa.RecordBatch) -> None:
+def check_whole(batch: pa.RecordBatch) -> None:
     """Raises SchemaMismatch for a column that breaks Arrow's own rules."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
