@@ -357,11 +357,12 @@ def write_index(
                 indexed.append((tree, new_chunk.column_index, pages))
         else:
             for chunk in group.columns:
-                kept = offsets.shift(chunk.start)
+                start, end = chunk.start, chunk.end
+                kept = offsets.shift(start)
                 assert kept is not None or not chunk.compressed_size, "a kept column chunk was cut"
                 shift = kept or 0
-                tree = _shifted_chunk(chunk, shift, offsets)
-                pages = _moved_index(indexes(chunk.offset_index), shift, (chunk.start, chunk.end))
+                tree = _shifted_chunk(chunk, (start, end), shift, offsets)
+                pages = _moved_index(indexes(chunk.offset_index), shift, (start, end))
                 trees.append(tree)
                 indexed.append((tree, indexes(chunk.column_index), pages))
         groups.append(_group_tree(group, ordinal, trees, judge.edited.get(group.ordinal)))
@@ -402,9 +403,10 @@ def _load_indexes(old: RangeFile, layout: Layout, fate: Callable[[int], GroupFat
 def _point_at(
     base: int, tail: bytearray, tree: Struct, body: bytes | None, offset: int, length: int
 ) -> None:
-    tree.pop(offset, None)
-    tree.pop(length, None)
-    if body is not None:
+    if body is None:
+        tree.pop(offset, None)
+        tree.pop(length, None)
+    else:
         tree[offset], tree[length] = base + len(tail), len(body)
         tail += body
 
@@ -455,25 +457,31 @@ def _group_tree(
 # -- untouched groups -----------------------------------------------------------------------------
 
 
-def _shifted_chunk(chunk: ColumnChunk, shift: int, offsets: OffsetMap) -> Struct:
-    meta = _moved_meta(chunk.meta, shift)
+def _shifted_chunk(
+    chunk: ColumnChunk, place: tuple[int, int], shift: int, offsets: OffsetMap
+) -> Struct:
+    """The entry of a chunk that was at `place`."""
+    meta = _moved_meta(chunk.meta, shift) if shift else chunk.meta
     if chunk.bloom_offset is not None:
         moved = offsets.shift(chunk.bloom_offset)
         assert moved is not None, "a bloom filter of an untouched group was cut"
-        meta[Meta.BLOOM] = chunk.bloom_offset + moved
+        meta = {**meta, Meta.BLOOM: chunk.bloom_offset + moved}
     tree = {**chunk.tree, Chunk.META: meta}
-    tree[Chunk.FILE_OFFSET] = _file_offset(chunk, shift, offsets)
+    tree[Chunk.FILE_OFFSET] = _file_offset(chunk, place, shift, offsets)
     return tree
 
 
-def _file_offset(chunk: ColumnChunk, shift: int, offsets: OffsetMap) -> int:
+def _file_offset(
+    chunk: ColumnChunk, place: tuple[int, int], shift: int, offsets: OffsetMap
+) -> int:
     """Deprecated: 0, the chunk's start or a copy of its metadata after it. If that is gone, 0."""
     old = chunk.tree.get(Chunk.FILE_OFFSET, 0)
     if old == 0:
         return 0
-    if chunk.start <= old < chunk.end:
+    start, end = place
+    if start <= old < end:
         return int(old + shift)
-    moved = offsets.shift(old) if old == chunk.end else None
+    moved = offsets.shift(old) if old == end else None
     return 0 if moved is None else int(old + moved)
 
 

@@ -365,7 +365,7 @@ def _writer_options(
             path
             for path, leaf, chunk in zip(paths, footer.leaves, old, strict=True)
             if has_known_order(footer, leaf)
-            and (chunk.statistics is not None or chunk.column_index is not None)
+            and (Meta.STATISTICS in chunk.meta or chunk.column_index is not None)
         ]
         or False,
         "write_page_index": any(chunk.offset_index is not None for chunk in old),
@@ -449,8 +449,8 @@ def _graft(was: ColumnChunk, now: ColumnChunk, mini: memoryview) -> NewChunk:
         meta[key] = now.meta[key]
     if now.start < now.meta[Meta.DATA_PAGE]:
         meta[Meta.DICTIONARY_PAGE] = now.start
-    if was.statistics is not None and now.statistics is not None:
-        meta[Meta.STATISTICS] = _statistics(was.statistics, now.statistics)
+    if (old := was.statistics) is not None and (new := now.statistics) is not None:
+        meta[Meta.STATISTICS] = _statistics(old, new)
     for key in (Meta.ENCODING_STATS, Meta.SIZES):
         if key in was.meta and key in now.meta:
             meta[key] = now.meta[key]
