@@ -113,6 +113,7 @@ class SparseColumn:
     field: pa.Field
     dictionary: ByteRange | None
     pages: tuple[NeededPage, ...]
+    size_bytes: int  # of these
 
     @property
     def ranges(self) -> tuple[ByteRange, ...]:
@@ -120,11 +121,6 @@ class SparseColumn:
             return (ByteRange(self.chunk.start, self.chunk.end),)
         places = tuple(page.place for page, _ in self.pages)
         return places if self.dictionary is None else (self.dictionary, *places)
-
-    @property
-    def size_bytes(self) -> int:
-        pages = sum(page.end - page.start for page, _ in self.pages)
-        return pages + (0 if self.dictionary is None else self.dictionary.length)
 
     def part(self, read: Read) -> _Part:
         """The dictionary, if there is one, and the pages."""
@@ -389,8 +385,10 @@ def sparse_column(
     chunk = footer.row_group(group).column(leaf)
     start, head = chunk.start, pages[0].start
     dictionary = ByteRange(start, head) if start < head else None
-    column = SparseColumn(footer, footer.leaves[leaf], chunk, field, dictionary, needed)
-    return column if column.size_bytes <= MAX_DECODED_PART * chunk.compressed_size else None
+    size = max(head - start, 0) + sum([page.end - page.start for page, _ in needed])
+    if size > MAX_DECODED_PART * chunk.compressed_size:
+        return None
+    return SparseColumn(footer, footer.leaves[leaf], chunk, field, dictionary, needed, size)
 
 
 def pages_of(index: bytes, chunk: ColumnChunk, rows: int) -> Sequence[Page]:

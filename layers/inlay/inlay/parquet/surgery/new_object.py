@@ -471,9 +471,7 @@ def _shifted_chunk(
     return tree
 
 
-def _file_offset(
-    chunk: ColumnChunk, place: tuple[int, int], shift: int, offsets: OffsetMap
-) -> int:
+def _file_offset(chunk: ColumnChunk, place: tuple[int, int], shift: int, offsets: OffsetMap) -> int:
     """Deprecated: 0, the chunk's start or a copy of its metadata after it. If that is gone, 0."""
     old = chunk.tree.get(Chunk.FILE_OFFSET, 0)
     if old == 0:
