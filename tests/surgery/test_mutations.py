@@ -65,11 +65,19 @@ def in_group(name: str, key: int, value: Callable[[Any, Any], object]) -> Patch:
 
 
 def of_placed(key: int, by: int) -> Patch:
-    def change(tree: Struct, *args: object) -> Struct:
-        tree[Chunk.META][key] = tree[Chunk.META].get(key, 0) + by
-        return tree
+    """Of each chunk of an edited group, before what its group says is made of them."""
 
-    return wrap(rebuild, "_placed_chunk", change)
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        original = rebuild._group_tree
+
+        def of_group(old: Any, ordinal: int, trees: list[Struct], edited: Any) -> Struct:
+            for tree in trees if edited is not None else ():
+                tree[Chunk.META][key] = tree[Chunk.META].get(key, 0) + by
+            return original(old, ordinal, trees, edited)
+
+        monkeypatch.setattr(rebuild, "_group_tree", of_group)
+
+    return patch
 
 
 def stale_rows(tree: Struct, footer: Any, *rest: object, **kw: object) -> Struct:
