@@ -1,0 +1,203 @@
+"""Which rows a step of the feed compares: as few as certain, and never too few."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.maintenance.bench import new_bench
+
+from inlay.format.entry import ColumnStats, DataFile, Marker, Rows
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
+from inlay.format.snapshot import Snapshot, Tier
+from inlay.plan.feed import (
+    MAINTENANCE,
+    FeedUnit,
+    Step,
+    _is_new,
+    _lost,
+    _paired,
+    _that_may_share_rows,
+    keeps_rows,
+    reported_schema,
+)
+from inlay.plan.pruning.prune import Evidence
+from inlay.plan.scan import FileTask
+
+LONG, NARROW = Primitive("int64"), Primitive("int32")
+SCHEMA = Schema(0, (Field(1, "id", LONG), Field(2, "x", Primitive("double"))))
+SPANS = list(itertools.combinations_with_replacement(range(4), 2))
+
+
+@pytest.fixture(scope="module")
+def snapshot() -> Snapshot:
+    return replace(new_bench().load().snapshot, primary_key=(1,), sort_by=(), schemas=(SCHEMA,))
+
+
+def task(key: str, low: Any = 0, high: Any = 0, **options: Any) -> FileTask:
+    stats = options.pop("stats", {1: ColumnStats(low, high, 0, kind=LONG)})
+    plain = {"size": 9, "footer_size": 9, "rows": 5, "row_groups": 1, "schema_id": 0}
+    return FileTask(file=DataFile(key=key, stats=stats, **{**plain, **options}), schema=SCHEMA)
+
+
+def together(old: Any, new: Any, snapshot: Snapshot) -> set[frozenset[str]]:
+    found = list(_that_may_share_rows(old, new, Evidence(SCHEMA), snapshot))
+    for before, after in found:
+        assert {t.file.key for t in before} <= {t.file.key for t in old}
+        assert {t.file.key for t in after} <= {t.file.key for t in new}
+    return {frozenset(t.file.key for t in (*before, *after)) for before, after in found}
+
+
+def test_files_are_compared_with_those_that_may_have_equal_keys(snapshot: Snapshot) -> None:
+    """Whatever the order: groups are joined where bounds meet, and only there."""
+    for spans in itertools.product(SPANS, repeat=3):
+        files = [task(name, *span) for name, span in zip("abc", spans, strict=True)]
+        expected = [{name} for name in "abc"]
+        for one, other in itertools.combinations("abc", 2):
+            (a, b), (c, d) = spans["abc".index(one)], spans["abc".index(other)]
+            if a <= d and c <= b:
+                left, right = (next(g for g in expected if n in g) for n in (one, other))
+                if left is not right:
+                    expected.remove(right)
+                    left |= right
+        assert together(files[:1], files[1:], snapshot) == set(map(frozenset, expected)), spans
+
+
+@pytest.mark.parametrize(
+    "stats",
+    [
+        {},
+        {1: ColumnStats(0, 0, 1, kind=LONG)},
+        {1: ColumnStats(0, 0, None, kind=LONG)},
+        {1: ColumnStats(None, 0, 0, kind=LONG)},
+        {1: ColumnStats(0, None, 0, kind=LONG)},
+        {1: ColumnStats(0.0, 0.0, 0, kind=LONG)},
+        {1: ColumnStats(0, 0, 0, kind=NARROW)},
+    ],
+)
+def test_a_file_whose_keys_are_not_certain_is_compared_with_all(
+    snapshot: Snapshot, stats: Any
+) -> None:
+    schema = Schema(0, (Field(1, "id", LONG), Field(2, "x", LONG)))
+    files = [task("a", 1, 1), task("b", 3, 3)]
+    assert len(together(files, [task("c", 5, 5)], snapshot)) == 3
+    odd = task("c", stats=stats)
+    groups = together(files, [odd], snapshot)
+    if stats and stats[1].kind == NARROW:  # in the type that the table has
+        assert len(groups) == 3
+    else:
+        assert groups == {frozenset("abc")}
+    by_order = replace(snapshot, primary_key=(), sort_by=(2,), schemas=(schema,))
+    assert together(files, [task("c", 5, 5)], by_order) == {frozenset("abc")}
+    second = replace(snapshot, primary_key=(2,), sort_by=(1,))
+    assert len(together(files, [task("c", 5, 5)], second)) == 3, "by the first column that is known"
+
+
+def test_a_commit_keeps_all_rows_if_it_is_maintenance_that_counts_none(snapshot: Snapshot) -> None:
+    other = replace(snapshot, files=Tier((), (task("a").file,)))
+    marked = replace(snapshot, markers=Tier((), (Marker(id="m", body=Rows((1,)), file="a"),)))
+
+    def after(base: Snapshot, **commit: Any) -> Snapshot:
+        plain = {"operation": "compact", "added_rows": 0, "removed_rows": 0}
+        return replace(base, commit=replace(base.commit, **{**plain, **commit}))
+
+    assert keeps_rows(snapshot, after(snapshot, operation="append", added_rows=5), SCHEMA)
+    for changed in (other, marked):
+        for operation in MAINTENANCE:
+            assert keeps_rows(snapshot, after(changed, operation=operation), SCHEMA)
+        assert not keeps_rows(snapshot, after(changed, operation="append"), SCHEMA)
+        assert not keeps_rows(snapshot, after(changed, added_rows=1), SCHEMA)
+        assert not keeps_rows(snapshot, after(changed, removed_rows=1), SCHEMA)
+        assert not keeps_rows(snapshot, after(changed, removed_rows=None), SCHEMA)
+    # A column that was dropped by then has lost its values; one that came later has none.
+    wide = Schema(0, (*SCHEMA.fields, Field(9, "later", LONG)))
+    narrow = replace(after(other), schema_id=0, schemas=(Schema(0, SCHEMA.fields[:1]),))
+    assert keeps_rows(snapshot, replace(after(other), last_field_id=8), wide)
+    assert not keeps_rows(snapshot, replace(after(other), last_field_id=9), wide)
+    assert not keeps_rows(snapshot, replace(narrow, last_field_id=2), SCHEMA)
+    assert keeps_rows(snapshot, replace(narrow, last_field_id=2), Schema(0, SCHEMA.fields[:1]))
+
+
+def test_columns_are_as_wide_as_they_were_before_a_restore(snapshot: Snapshot) -> None:
+    def of(kind: Primitive, nullable: bool, default: int | None = None) -> Schema:
+        field = Field(1, "a", kind, nullable, default=default)
+        nested = (
+            Field(2, "s", Struct((replace(field, id=3),))),
+            Field(4, "l", ListOf(replace(field, id=5))),
+            Field(6, "m", MapOf(replace(field, id=7), replace(field, id=8))),
+        )
+        return Schema(0, (field, *nested))
+
+    narrow, wide = of(NARROW, False, 7), of(LONG, True)
+    now = replace(snapshot, schema_id=0, schemas=(narrow, replace(wide, id=1)), replaced=5)
+    assert reported_schema(now, 5) is narrow
+    found = reported_schema(now, 4)
+    assert found.fields == of(LONG, True, 7).fields and found.id == -1
+    same = replace(now, schemas=(wide, replace(narrow, id=1)))
+    assert reported_schema(same, 4) is wide, "already as wide"
+    text = Schema(1, (Field(1, "a", Primitive("string"), True), Field(99, "z", LONG)))
+    other = replace(now, schemas=(Schema(0, (Field(1, "a", LONG, True),)), text))
+    assert reported_schema(other, 4) is other.schemas[0]
+
+
+def test_files_are_paired_with_what_replaced_them(snapshot: Snapshot) -> None:
+    now = replace(snapshot, version=9)
+
+    def keys(gone: list[FileTask], come: list[FileTask], mixed: bool = False) -> set[Any]:
+        by_key = [{t.file.key: t for t in tasks} for tasks in (gone, come)]
+        units = _paired(*by_key, now, Evidence(SCHEMA), mixed=mixed)
+        return {
+            tuple("".join(sorted(t.file.key for t in side)) for side in (u.before, u.after))
+            for u in units
+        }
+
+    new = task("n", 0, 0, sequence=9, data_change=True)
+    assert keys([task("a")], [task("b", origin="a")]) == {("a", "b")}
+    assert keys([task("b", origin="a")], [task("a")]) == {("b", "a")}
+    assert keys([task("a")], [new]) == {("a", ""), ("", "n")}
+    assert keys([task("a")], [new], mixed=True) == {("a", "n")}
+    assert keys([task("a")], [task("n", 0, 0, sequence=8)]) == {("a", "n")}
+    assert keys([task("a")], [task("n", 1, 1, sequence=8)]) == {("a", ""), ("", "n")}
+    assert keys([task("a")], [task("b", origin="x")]) == {("a", "b")}
+    assert keys([task("a"), task("c")], [task("b", origin="a"), task("d")]) == {
+        ("a", "b"),
+        ("c", "d"),
+    }
+    assert keys([], [task("b", origin="a")]) == {("", "b")} and keys([task("a")], []) == {("a", "")}
+
+
+def test_a_unit_is_in_order_if_one_file_is_the_rewrite_of_the_other() -> None:
+    a, b, c = task("a"), task("b", origin="a"), task("c")
+    assert FeedUnit((a,), (b,)).in_order and FeedUnit((b,), (a,)).in_order
+    for before, after in (((a,), (c,)), ((a,), ()), ((), (b,)), ((a, c), (b,)), ((a,), (b, c))):
+        unit = FeedUnit(before, after)
+        assert not unit.in_order
+    step = Step(
+        version=1, time_us=1, operation="upsert", schema=SCHEMA, units=(FeedUnit((a,), (b,)),)
+    )
+    assert step.tasks == (a, b) and step.updates
+    assert not replace(step, operation="append").updates
+
+
+def test_rows_are_new_if_their_file_came_with_the_commit(snapshot: Snapshot) -> None:
+    now = replace(snapshot, version=9)
+    new = task("n", sequence=9, data_change=True).file
+    assert _is_new(new, now)
+    for old in ({"sequence": 8}, {"data_change": False}, {"origin": "a"}):
+        assert not _is_new(replace(new, **old), now)
+
+
+def test_rows_that_are_lost_are_those_that_more_markers_delete() -> None:
+    one, other = (Marker(id=name, body=Rows((1,)), file="a") for name in "mn")
+    before = {"a": task("a"), "b": task("b"), "c": replace(task("c"), markers=(one,))}
+    after = {
+        "a": replace(task("a"), markers=(one, other)),
+        "c": replace(task("c"), markers=(one,)),
+    }
+    lost = list(_lost(before, after))
+    assert lost == [replace(before["a"], only=(one, other)), before["b"]]
+    assert list(_lost(after, before)) == []
+    again = {"c": replace(task("c"), markers=(one, other))}
+    assert list(_lost({"c": before["c"]}, again)) == [replace(before["c"], only=(other,))]
