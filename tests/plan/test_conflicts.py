@@ -17,7 +17,7 @@ from pyroaring import BitMap
 from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, Rows, Vector, Where
 from inlay.format.predicate import Comparison, Literal, Predicate
 from inlay.format.schema import Primitive
-from inlay.format.snapshot import Erasure, PartitionField, Segment
+from inlay.format.snapshot import Erasure, PartitionField, Segment, Tier
 from inlay.ops.commit.driver import Committed, Conflicted, Skipped, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
@@ -29,18 +29,29 @@ from inlay.plan.change import (
     CloseErasures,
     DropMarkers,
     ExpireThrough,
+    MoveErasures,
+    NeedSegments,
     NextReceipts,
     OnlyFiles,
     OpenErasure,
     PackMetadata,
     Reads,
+    RecountTotals,
     RemoveFiles,
     ReplaceFiles,
     Request,
+    SameContent,
     SetPartitioning,
     Unit,
 )
-from inlay.plan.commit.conflicts import _newer_or, named_files, validate
+from inlay.plan.commit.conflicts import (
+    _newer_or,
+    named_files,
+    needed,
+    units_that_hold,
+    validate,
+)
+from inlay.plan.metadata.state import Contents, State
 from inlay.plan.positions import PositionMap
 from inlay.storage.memory import MemoryStore
 
@@ -498,3 +509,195 @@ def test_receipts_go_on_only_from_the_chain_and_the_boundary_that_they_were_writ
     assert "other erasures ended" in (closing(NextReceipts("0", "1", snapshot.boundary)) or "")
     assert "another run has begun" in (closing(NextReceipts(None, "1", other)) or "")
     assert "no longer in phase" in (closing(NextReceipts(None, "1", snapshot.boundary), "x") or "")
+
+
+# -- at the limits ----------------------------------------------------------------------------------
+
+
+def partly_loaded(base: LoadedTable) -> State:
+    """Leaves of version 3, which are loaded, and of 5, 6 and 8, which are not; the rest is inline."""
+
+    def leaves(name: str) -> tuple[Segment, ...]:
+        return tuple(
+            Segment(
+                id=f"{name}{sequence}",
+                count=1,
+                size=1,
+                sequence=sequence,
+                rows=10,
+                stats={1: ColumnStats(low, low + 9, 0)},
+            )
+            for sequence, low in ((3, 0), (5, 0), (6, 0), (8, 50))
+        )
+
+    inline = Marker(id="m", body=Rows((1,)), file="inline", sequence=7)
+    snapshot = replace(
+        base.snapshot,
+        files=Tier(leaves("f"), (file("inline", 0, sequence=7),)),
+        markers=Tier(leaves("m"), (inline,)),
+    )
+    return State(
+        snapshot,
+        Contents(
+            files={"f3": (file("old", 0),)},
+            markers={"m3": (Marker(id="o", body=Rows(()), file="old"),)},
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("updates", "requires", "resolved", "files", "markers"),
+    [
+        ((AddFiles((file("n", 0),)),), (), 5, "", ""),
+        ((AddMarkers((Marker(id="w", body=Where(below(3))),)),), (), 5, "", ""),
+        ((AddMarkers((Marker(id="r", body=Rows((1,)), file="x"),)),), (), 5, "68", ""),
+        ((AddMarkers((Marker(id="r", body=Rows((1,)), file="inline"),)),), (), 5, "", ""),
+        ((RemoveFiles(("x",)),), (), 5, "68", "568"),
+        ((RemoveFiles(("x",)),), (), 8, "", "568"),
+        ((RemoveFiles(("x",)),), (), 0, "568", "568"),
+        ((RemoveFiles(("inline", "old")),), (), 5, "", "568"),
+        ((ReplaceFiles((Unit(("x",), (), 5),)),), (), 5, "68", "568"),
+        ((DropMarkers(("m",)),), (), 5, "", "568"),
+        ((DropMarkers(("none",)),), (), 5, "", "568"),
+        ((RecountTotals(),), (), 5, "568", "568"),
+        ((CloseErasures(("e",), "sweep", None),), (), 5, "", "568"),
+        ((), (Reads(None, 5),), 5, "68", "68"),
+        ((), (Reads(None, 6),), 5, "8", "8"),
+        ((), (Reads(below(20), 5),), 5, "6", "68"),
+        ((), (Reads(below(20), 5, frozenset({"inline"})),), 0, "6", "68"),
+        ((), (Reads(below(20), 5, frozenset({"x"})),), 3, "568", "68"),
+    ],
+    ids=str,
+)
+def test_what_is_loaded_for_a_change_is_what_can_decide_it(
+    base: LoadedTable, updates, requires, resolved: int, files: str, markers: str
+) -> None:
+    change = Change(operation="o", updates=updates, requires=requires)
+    found = needed(partly_loaded(base), change, resolved=resolved) or NeedSegments()
+    assert [s.id for s in found.files] == [f"f{n}" for n in files]
+    assert [s.id for s in found.markers] == [f"m{n}" for n in markers]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_only_an_erasure_that_forgets_its_condition_looks_into_every_file(
+    base: LoadedTable, ended: bool
+) -> None:
+    erasure = Erasure(
+        id="e",
+        predicate=None if ended else below(3),
+        text="",
+        phase="rewrite",
+        opened_version=0,
+        opened_us=0,
+    )
+    change = Change(operation="erase", updates=(MoveErasures((erasure,), "rewrite"),))
+    found = needed(partly_loaded(base), change)
+    assert (found is not None and len(found.files) == 3) is ended
+
+
+@pytest.mark.parametrize(
+    ("entry", "read", "holds"),
+    [
+        (file("n", 0, sequence=5), (), True),
+        (file("n", 0, sequence=6), (), False),
+        (file("n", 5, sequence=6), (), True),  # it cannot match
+        (file("n", 4, sequence=6), (), False),
+        (file("n", 0, sequence=6, arrived=5), (), True),  # packed with old rows
+        (file("n", 0, sequence=6, arrived=6), (), False),
+        (file("n", 0, sequence=6), ("n",), True),
+        (file("n", 0, sequence=5), ("n", "gone"), False),
+    ],
+    ids=str,
+)
+def test_reads_hold_unless_a_file_arrived_that_may_match_or_one_is_gone(
+    base: LoadedTable, entry: DataFile, read, holds: bool
+) -> None:
+    state = State(replace(base.snapshot, files=Tier((), (entry,)), markers=Tier()))
+    change = Change(operation="update", requires=(Reads(below(5), 5, frozenset(read)),))
+    assert (validate(state, change) is None) is holds
+    everything = Change(operation="update", requires=(Reads(None, 5, frozenset(read)),))
+    arrived = entry.newest_rows > 5 and entry.key not in read
+    assert (validate(state, everything) is None) is (not arrived and "gone" not in read)
+
+
+@pytest.mark.parametrize(
+    ("marker", "holds"),
+    [
+        (Marker(id="m", body=Rows((1,)), file="n", sequence=5), True),
+        (Marker(id="m", body=Rows((1,)), file="n", sequence=6), False),
+        (Marker(id="m", body=Rows((1,)), file="other", sequence=6), True),
+        (Marker(id="m", body=Where(below(1)), sequence=6), False),
+        (Marker(id="m", body=Where(below(0)), sequence=6), True),
+        (Marker(id="m", body=Where(below(1)), sequence=5), True),
+    ],
+    ids=str,
+)
+def test_reads_hold_unless_a_delete_landed_that_may_hit_what_was_read(
+    base: LoadedTable, marker: Marker, holds: bool
+) -> None:
+    tiers = {"files": Tier((), (file("n", 0, sequence=4),)), "markers": Tier((), (marker,))}
+    state = State(replace(base.snapshot, **tiers))
+    change = Change(operation="update", requires=(Reads(below(5), 5, frozenset({"n"})),))
+    assert (validate(state, change) is None) is holds
+
+
+@pytest.mark.parametrize(("replaced", "holds"), [(4, True), (5, True), (6, False)])
+def test_what_was_read_of_a_content_that_was_replaced_holds_no_more(
+    base: LoadedTable, replaced: int, holds: bool
+) -> None:
+    state = State(
+        replace(base.snapshot, replaced=replaced, files=Tier((), (file("n", 0, sequence=4),)))
+    )
+    for requirement in (SameContent(5), Reads(None, 5)):
+        change = Change(operation="delete", requires=(requirement,))
+        assert (validate(state, change) is None) is holds
+    change = Change(operation="compact", updates=(ReplaceFiles((Unit(("n",), (), 5),)),))
+    held, skipped, _ = units_that_hold(state, change)
+    assert (len(held), len(skipped)) == ((1, 0) if holds else (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("options", "landed", "moved"),
+    [
+        ({}, None, []),
+        ({}, Rows((1, 4)), [(0, 2)]),  # positions 0 and 3 are gone
+        ({}, Rows((0, 3)), []),
+        ({}, Rows((0, 4)), [(2,)]),
+        ({}, Vector("v", 0, 1, 1), None),
+        ({"positions": None}, Rows((1,)), None),
+        ({"positions": None, "applied": frozenset({"m"})}, Rows((1,)), []),
+        ({"applied": frozenset({"m"})}, Vector("v", 0, 1, 1), []),
+        ({"outputs": ()}, Rows((1,)), []),
+        ({"outputs": (file("n", 0),)}, Rows((1,)), []),  # a restamp: they stay valid
+        ({"outputs": (file("o", 0), file("p", 0))}, Rows((1,)), None),
+        ({"inputs": ("n", "gone")}, None, None),
+    ],
+    ids=str,
+)
+def test_a_unit_holds_if_what_landed_on_its_inputs_can_be_moved(
+    base: LoadedTable, options, landed, moved
+) -> None:
+    plain = {
+        "inputs": ("n",),
+        "outputs": (file("o", 0, rows=8),),
+        "version": 5,
+        "positions": PositionMap.of((10,), {0: BitMap([1, 2, 4, 5, 6, 7, 8, 9])}),
+        "carried": (Marker(id="c", body=Rows((7,)), file="o"),),
+    }
+    unit = Unit(**{**plain, **options})
+    here = () if landed is None else (Marker(id="m", body=landed, file="n", sequence=6),)
+    elsewhere = Marker(id="e", body=Rows((1,)), file="z", sequence=6)
+    of_table = Marker(id="t", body=Where(below(3)), sequence=6)
+    tiers = {
+        "files": Tier((), (file("n", 0, sequence=4),)),
+        "markers": Tier((), (*here, elsewhere, of_table)),
+    }
+    state = State(replace(base.snapshot, **tiers))
+    change = Change(operation="compact", updates=(ReplaceFiles((unit,)),))
+    held, skipped, remapped = units_that_hold(state, change)
+    if moved is None:
+        assert (held, skipped, remapped) == ((), (unit,), ())
+        return
+    assert len(held) == 1 and skipped == ()
+    assert remapped[0].id == "c"
+    assert [(m.id, m.file, m.body) for m in remapped[1:]] == [("m", "o", Rows(p)) for p in moved]
