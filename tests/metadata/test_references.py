@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pyroaring import FrozenBitMap
 
-from inlay.format.entry import ColumnStats, DataFile, LedgerRecord
+from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Types
+from inlay.format.leaves import decode_files, encode_files
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.snapshot import (
     Erasure,
@@ -322,3 +323,28 @@ def test_objects_from_before_the_boundary_are_stale(uploaded_us: int | None, sta
     change = Change(operation="append", uploaded_us=uploaded_us)
     assert isinstance(admit(replace(state, snapshot=snapshot), change), Stale) is stale
     assert isinstance(admit(state, change), Admitted), "without a boundary none is"
+
+
+@pytest.mark.parametrize("held", ["as entries", "in columns"])
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({}, ""),
+        ({"spec_id": 3}, ""),
+        ({"schema_id": 7}, "names schema 7 for b"),
+        ({"spec_id": 7}, "names spec 7 for b"),
+        ({"schema_id": 7, "spec_id": 7}, "names schema 7 for b"),
+    ],
+)
+def test_entries_name_schemas_and_specs_that_the_table_has(
+    change: dict[str, int], fault: str, held: str
+) -> None:
+    snapshot = Table().load().snapshot
+    snapshot = replace(snapshot, specs=(*snapshot.specs, PartitionSpec(3)))
+    written: Any = [file(), file("b", **change)]
+    if held == "in columns":
+        known = (*snapshot.schemas, Schema(7, snapshot.schema.fields))
+        written = decode_files(encode_files(written, Types(known)), key="k")
+    reference = segment_of("s", 2, 70, rows=10, bytes=18)
+    assert segment_fault(snapshot, "files", reference, written, 70).startswith(fault)
+    assert bool(segment_fault(snapshot, "files", reference, written, 70)) is bool(fault)
