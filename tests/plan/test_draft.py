@@ -293,3 +293,16 @@ def test_what_adds_or_takes_entries_depends_on_the_base() -> None:
     assert not always_commits(SetProperties({})) and always_commits(SetProperties({"a": None}))
     assert always_commits(PackMetadata()) and always_commits(MoveBoundary(None))
     assert always_commits(AdvanceStream("q", 1)) and always_commits(ExpireThrough(0))
+
+
+def test_the_columns_with_statistics_are_chosen_again_with_their_number(base: Snapshot) -> None:
+    few = SetProperties({"stats.columns": "1"})
+    snapshot = replace(base, stats_columns=(1, 2))
+    for updates, columns in (
+        ((few,), (1,)),
+        ((few, AdvanceStream("q", 1)), (1,)),
+        ((AdvanceStream("q", 1), few), (1,)),
+        ((SetProperties({"a": "b"}),), (1, 2)),
+    ):
+        found = built(snapshot, *updates)
+        assert found is not None and found.stats_columns == columns
