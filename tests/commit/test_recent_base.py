@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 from tests.maintenance.bench import new_bench
 
+from inlay.errors import ConcurrentChange, StaleUpload
 from inlay.ops.commit import driver
 from inlay.ops.commit.driver import (
     BACKOFF_BASE,
@@ -18,11 +19,20 @@ from inlay.ops.commit.driver import (
     CONTENDED_SECONDS,
     MAX_UNREAD,
     RECENT_SECONDS,
+    Committed,
+    Conflicted,
+    Planned,
+    Skipped,
     back_off,
+    commit_planned,
     decided,
+    let_others_in,
+    only_appends,
     recent_base,
+    with_races,
 )
 from inlay.ops.metadata import decision, lost_decision
+from inlay.plan.change import AddFiles, Change, Conflict, RemoveFiles, Request, SameContent
 
 NOW = 10_000.0
 
@@ -120,3 +130,121 @@ def test_a_table_that_nobody_has_open_is_not_read_again(monkeypatch: pytest.Monk
     bench = new_bench()
     loaded = bench.load()
     assert decided(bench.ctx, loaded) is loaded
+
+
+@pytest.mark.parametrize(
+    ("attempts", "after", "raced_at", "unread"),
+    [
+        (1, 0.0, 5.0, 4),
+        (1, CONTENDED_SECONDS - 0.5, 5.0, 4),
+        (1, CONTENDED_SECONDS, 5.0, 0),
+        (2, 0.0, NOW, 0),
+    ],
+)
+def test_a_commit_tells_the_next_of_the_writers_that_it_met(
+    attempts: int, after: float, raced_at: float, unread: int
+) -> None:
+    loaded = new_bench().load()
+    base = replace(loaded, read_at=NOW, raced_at=5.0, unread=3)
+    ended = replace(loaded, read_at=NOW + after, raced_at=None, unread=0)
+    found = with_races(ended, base, attempts)
+    assert (found.raced_at, found.unread) == (raced_at, unread)
+
+
+@pytest.mark.parametrize(("unread", "waits"), [(MAX_UNREAD - 1, 0), (MAX_UNREAD, 1)])
+def test_after_so_many_commits_in_a_row_others_get_their_turn(unread: int, waits: int) -> None:
+    ctx: Any = SimpleNamespace(clock=Mock(), random=Mock())
+    let_others_in(ctx, replace(new_bench().load(), unread=unread))
+    assert ctx.clock.sleep.call_count == waits
+
+
+class Planning:
+    """Answers of `commit`, one after the other; what was planned on is kept."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.planned_on: list[Any] = []
+        self.slept: list[float] = []
+        self.bench = new_bench()
+        self.base = self.bench.load()
+        clock = Mock(monotonic=lambda: NOW, sleep=self.slept.append)
+        self.ctx = replace(self.bench.ctx, clock=clock)
+
+    def plan(self, loaded: Any) -> Any:
+        self.planned_on.append(loaded)
+        return Change(operation="o")
+
+    def submit(self, ctx: Any, change: Change, *, base: Any) -> Any:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def run(self, **options: Any) -> Any:
+        return commit_planned(self.ctx, self.base, self.plan, submit=self.submit, **options)
+
+
+def test_a_plan_that_no_longer_holds_is_made_again_so_many_times() -> None:
+    loaded = new_bench().load()
+    lost, won = Conflicted(loaded, Conflict("it changed")), Committed(loaded)
+    for plans in (1, 2, 3):
+        again = Planning(*[lost] * (plans - 1), won)
+        assert again.run(plans=plans) is won and len(again.planned_on) == plans
+        assert again.planned_on[0] is again.base
+        assert all(on is loaded for on in again.planned_on[1:])
+        assert len(again.slept) == plans - 1
+        never = Planning(*[lost] * plans)
+        times = "" if plans == 1 else f" {plans} times"
+        with pytest.raises(ConcurrentChange, match=f"others conflicted{times}: it changed"):
+            never.run(plans=plans)
+    once = Planning(lost, won)
+    with pytest.raises(ConcurrentChange, match="others conflicted: "):
+        once.run(once=True)
+
+
+def test_an_upload_that_garbage_collection_overtook_is_made_again_so_many_times() -> None:
+    won = Committed(new_bench().load())
+    for uploads in (1, 2, 3):
+        again = Planning(*[StaleUpload("late")] * (uploads - 1), won)
+        assert again.run(uploads=uploads) is won
+        assert again.slept == [float(n) for n in range(1, uploads)]
+        never = Planning(*[StaleUpload("late")] * uploads)
+        with pytest.raises(StaleUpload):
+            never.run(uploads=uploads)
+    once = Planning(StaleUpload("late"), won)
+    with pytest.raises(StaleUpload):
+        once.run(once=True)
+
+
+def test_nothing_is_committed_where_nothing_is_planned() -> None:
+    nothing = Planning()
+    nothing.plan = lambda loaded: None  # type: ignore[method-assign,assignment]
+    assert nothing.run() == Skipped(nothing.base)
+    other = new_bench().load()
+    planned = Planning(Committed(other))
+    seen: list[Any] = []
+    planned.plan = lambda loaded: Planned(Change(operation="o"), other)  # type: ignore[method-assign]
+    found = commit_planned(
+        planned.ctx,
+        planned.base,
+        planned.plan,
+        submit=lambda ctx, change, *, base: seen.append(base) or Committed(base),  # type: ignore[func-returns-value]
+    )
+    assert seen == [other] and isinstance(found, Committed)
+
+
+@pytest.mark.parametrize(
+    ("change", "holds"),
+    [
+        ({}, True),
+        ({"updates": (AddFiles(()),)}, True),
+        ({"updates": (AddFiles(()), RemoveFiles(()))}, False),
+        ({"requires": (SameContent(1),)}, False),
+        ({"objects": (Request.of("o"),)}, False),
+        ({"deleted_rows": 1}, False),
+        ({"deleted_rows": None}, False),
+    ],
+    ids=str,
+)
+def test_what_only_appends_holds_on_any_base(change: dict[str, Any], holds: bool) -> None:
+    assert only_appends(Change(operation="o", **change)) is holds
