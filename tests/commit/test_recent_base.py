@@ -10,13 +10,15 @@ from unittest.mock import Mock
 import pytest
 from tests.maintenance.bench import new_bench
 
-from inlay.errors import ConcurrentChange, StaleUpload
+from inlay.errors import CommitContention, ConcurrentChange, StaleUpload
 from inlay.ops.commit import driver
 from inlay.ops.commit.driver import (
     BACKOFF_BASE,
     BACKOFF_CAP,
     BACKOFF_PATIENCE,
     CONTENDED_SECONDS,
+    MAX_ATTEMPTS,
+    MAX_SECONDS,
     MAX_UNREAD,
     RECENT_SECONDS,
     Committed,
@@ -24,6 +26,7 @@ from inlay.ops.commit.driver import (
     Planned,
     Skipped,
     back_off,
+    commit,
     commit_planned,
     decided,
     let_others_in,
@@ -31,8 +34,17 @@ from inlay.ops.commit.driver import (
     recent_base,
     with_races,
 )
+from inlay.ops.commit.register import Lost
 from inlay.ops.metadata import decision, lost_decision
-from inlay.plan.change import AddFiles, Change, Conflict, RemoveFiles, Request, SameContent
+from inlay.plan.change import (
+    AddFiles,
+    Change,
+    Conflict,
+    RemoveFiles,
+    Request,
+    SameContent,
+    SetProperties,
+)
 
 NOW = 10_000.0
 
@@ -248,3 +260,29 @@ def test_nothing_is_committed_where_nothing_is_planned() -> None:
 )
 def test_what_only_appends_holds_on_any_base(change: dict[str, Any], holds: bool) -> None:
     assert only_appends(Change(operation="o", **change)) is holds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "attempts"),
+    [(MAX_SECONDS / 10, MAX_ATTEMPTS), (MAX_SECONDS / 200, 201), (MAX_SECONDS / 100, 101)],
+)
+def test_a_writer_gives_up_after_so_many_races_and_so_long(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, attempts: int
+) -> None:
+    """Whichever comes later."""
+    bench = new_bench()
+    base = bench.load()
+    tried = [0]
+
+    def lose(*_: Any) -> Lost:
+        tried[0] += 1
+        assert tried[0] < 500, "it tries for ever"
+        return Lost(base)
+
+    monkeypatch.setattr(driver, "_write_and_swap", lose)
+    monkeypatch.setattr(driver, "on_branch", lambda ctx, now, carried: now)
+    clock = Mock(monotonic=lambda: NOW + tried[0] * seconds)
+    change = Change(operation="o", updates=(SetProperties({"a": "b"}),))
+    with pytest.raises(CommitContention, match=f"won {attempts} races"):
+        commit(replace(bench.ctx, clock=clock), change, base=base)
+    assert tried == [attempts]

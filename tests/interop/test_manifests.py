@@ -77,48 +77,6 @@ def test_what_an_entry_does_not_say_it_inherits_and_0_is_said() -> None:
     assert (read.entry.snapshot_id, read.entry.sequence) == (3, 2)
 
 
-# The specification of Iceberg, "Manifests": (field id, ids of a map's key and value).
-DATA_FILE = {
-    "content": 134,
-    "file_path": 100,
-    "file_format": 101,
-    "partition": 102,
-    "record_count": 103,
-    "file_size_in_bytes": 104,
-    "column_sizes": (108, 117, 118),
-    "value_counts": (109, 119, 120),
-    "null_value_counts": (110, 121, 122),
-    "nan_value_counts": (137, 138, 139),
-    "lower_bounds": (125, 126, 127),
-    "upper_bounds": (128, 129, 130),
-    "sort_order_id": 140,
-    "referenced_data_file": 143,
-}
-FROM_VERSION_3 = {"first_row_id": 142, "content_offset": 144, "content_size_in_bytes": 145}
-
-
-def field_ids(field: Any) -> Any:
-    kind = field["type"][1] if isinstance(field["type"], list) else field["type"]
-    if isinstance(kind, dict) and kind.get("logicalType") == "map":
-        return (field["field-id"], *(each["field-id"] for each in kind["items"]["fields"]))
-    return field["field-id"]
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_fields_of_entries_have_the_ids_of_the_specification(version: int) -> None:
-    schema = _entry_schema(UNPARTITIONED, version)
-    [data_file] = (each for each in schema["fields"] if each["name"] == "data_file")
-    found = {each["name"]: field_ids(each) for each in data_file["type"]["fields"]}
-    assert found == DATA_FILE | (FROM_VERSION_3 if version == 3 else {})
-    assert {each["name"]: each["field-id"] for each in schema["fields"]} == {
-        "status": 0,
-        "snapshot_id": 1,
-        "data_file": 2,
-        "sequence_number": 3,
-        "file_sequence_number": 4,
-    }
-
-
 @pytest.mark.parametrize("version", [2, 3])
 def test_row_lineage_is_in_lists_from_version_3(version: int) -> None:
     _, described = manifest([NEW])
@@ -159,3 +117,79 @@ def test_a_list_of_version_1_begins_before_every_snapshot() -> None:
     data = encode_avro(record, [{**values, "added_snapshot_id": 7}], metadata={}, sync=SYNC)
     [found] = decode_list(data)
     assert (found.sequence, found.min_sequence, found.content, found.added) == (0, 0, 0, 0)
+
+
+# Of Iceberg's specification: name → (field id, type, whether it may be absent).
+ENTRY = {
+    "status": (0, "int", False),
+    "snapshot_id": (1, "long", True),
+    "sequence_number": (3, "long", True),
+    "file_sequence_number": (4, "long", True),
+    "data_file": (2, "record", False),
+}
+DATA_FILE = {
+    "content": (134, "int", False),
+    "file_path": (100, "string", False),
+    "file_format": (101, "string", False),
+    "partition": (102, "record", False),
+    "record_count": (103, "long", False),
+    "file_size_in_bytes": (104, "long", False),
+    "column_sizes": (108, (117, 118, "long"), True),
+    "value_counts": (109, (119, 120, "long"), True),
+    "null_value_counts": (110, (121, 122, "long"), True),
+    "nan_value_counts": (137, (138, 139, "long"), True),
+    "lower_bounds": (125, (126, 127, "bytes"), True),
+    "upper_bounds": (128, (129, 130, "bytes"), True),
+    "sort_order_id": (140, "int", True),
+    "referenced_data_file": (143, "string", True),
+}
+VERSION_3 = {
+    "first_row_id": (142, "long", True),
+    "content_offset": (144, "long", True),
+    "content_size_in_bytes": (145, "long", True),
+}
+
+
+def described(fields: Any) -> dict[str, Any]:
+    found = {}
+    for field in fields:
+        kind, optional = field["type"], isinstance(field["type"], list)
+        if optional:
+            assert kind[0] == "null" and field["default"] is None
+            [_, kind] = kind
+        if isinstance(kind, dict) and kind["type"] == "array":
+            key, value = kind["items"]["fields"]
+            assert kind["logicalType"] == "map" and key["type"] == "int"
+            kind = (key["field-id"], value["field-id"], value["type"])
+        elif isinstance(kind, dict):
+            kind = kind["type"]
+        found[field["name"]] = (field["field-id"], kind, optional)
+    return found
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_entries_have_the_fields_types_and_options_of_the_specification(version: int) -> None:
+    entry = _entry_schema(UNPARTITIONED, version)["fields"]
+    assert described(entry) == ENTRY
+    [data_file] = (f["type"]["fields"] for f in entry if f["name"] == "data_file")
+    assert described(data_file) == DATA_FILE | (VERSION_3 if version >= 3 else {})
+
+
+def test_what_a_manifest_inherits_and_leaves_out() -> None:
+    """First row ids go on from the list's by the rows of entries that have none; deletes have none."""
+    data, listed = manifest([NEW, OLD, OLDER])
+    tree = decode_avro(data)
+    records = [
+        {**r, "data_file": {**r["data_file"], "first_row_id": first}, "status": status}
+        for r, first, status in zip(tree.records, (None, 7, None), (1, 0, 0), strict=True)
+    ]
+    gone = {**records[0], "status": 2}
+    schema = _entry_schema(UNPARTITIONED, 3)
+    again = encode_avro(schema, [gone, *records], metadata={}, sync=SYNC)
+    read = decode_manifest(again, replace(listed, first_row_id=100))
+    assert [r.entry.first_row_id for r in read] == [100, 7, 101]
+    assert [r.entry.path for r in read] == ["new.parquet", "old.parquet", "older.parquet"]
+    of_deletes = decode_manifest(again, replace(listed, first_row_id=100, content=1))
+    assert [r.entry.first_row_id for r in of_deletes] == [None, 7, None]
+    unknown = decode_manifest(again, replace(listed, first_row_id=None))
+    assert [r.entry.first_row_id for r in unknown] == [None, 7, None]

@@ -306,3 +306,25 @@ def test_the_columns_with_statistics_are_chosen_again_with_their_number(base: Sn
     ):
         found = built(snapshot, *updates)
         assert found is not None and found.stats_columns == columns
+
+
+def test_a_restamped_file_stays_where_it_is_unless_its_age_is_asked_for(base: Snapshot) -> None:
+    """By an erasure that is open, or a marker of the table that comes with it."""
+    unit = Unit(("a",), (file("a", 0, sequence=6),), 7)
+    erasure = Erasure(
+        id="e", predicate=below(1), text="", phase="rewrite", opened_version=3, opened_us=1
+    )
+    busy = Marker(id="busy", body=KeyRange(1, upper=5), sequence=4)
+    new = AddMarkers((Marker(id="new", body=KeyRange(1, upper=5)),))
+    for snapshot, more, sequence in (
+        (base, (PackMetadata(),), 3),
+        (replace(base, erasures=(erasure,)), (PackMetadata(),), 6),
+        (base, (new,), 6),
+        (replace(base, erasures=(erasure,)), (new,), 6),
+        # A delete that is left, and would hit what is older than it.
+        (replace(base, markers=Tier((), (busy,))), (PackMetadata(),), 6),
+        (replace(base, markers=Tier((), (replace(busy, sequence=7),))), (PackMetadata(),), 3),
+    ):
+        found = built(snapshot, ReplaceFiles((unit,)), *more, units=(unit,))
+        assert found is not None
+        assert {f.key: f.sequence for f in found.files.inline} == {"a": sequence, "b": 3}
