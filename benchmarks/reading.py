@@ -5,8 +5,9 @@
 TPC-H lineitem as `bench.py` has it, each request answered after 20 ms. Requests and bytes are exact; CPU is
 of this process (user and system), wall the least of `--repeat`.
 
-Of files of a row: a scan of all, their requests by the same store and by urllib3, and Arrow's reader of the
-same bytes. Of smaller row groups: what few rows with all columns take, and two columns of all rows.
+Of files of a row: a scan of all, their requests by the same store, by urllib3 and by bare sockets, and
+Arrow's reader of the same bytes, and of the same rows in files that are not compressed. Of smaller row
+groups: what few rows with all columns take, and two columns of all rows.
 
 How far apart ranges may be that are one request is measured by `python -m tests.measured.ranges`.
 """
@@ -14,10 +15,13 @@ How far apart ranges may be that are one request is measured by `python -m tests
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -100,20 +104,21 @@ def _cpu(action: Callable[[], object], repeat: int = 3) -> float:
 
 # -- a fresh process ------------------------------------------------------------------------------
 
+ARROW = "pyarrow.compute, pyarrow._parquet"  # what scans load of it
 STARTS = {
     "count": f"import inlay; inlay.open({URI!r}).count()",
     "point by key": f"import inlay; inlay.open({URI!r}).scan(where='l_orderkey = 3000000').to_arrow()",
     "import of inlay alone": "import inlay",
-    "import of pyarrow, its compute functions and its reader": "import pyarrow.compute, pyarrow.parquet",
+    "import of pyarrow, its compute functions and its reader": f"import {ARROW}",
     "import of urllib3": "import urllib3",
     "170 frozen dataclasses of five fields": "import dataclasses; [dataclasses.make_dataclass('A', "
     "[(name, int) for name in 'abcde'], frozen=True, slots=True) for _ in range(170)]",
     "import of botocore.session": "import botocore.session",
-    "three GETs by urllib3, one after the other, and these imports of pyarrow": "import os, urllib3; "
-    "pool = urllib3.PoolManager(); "
-    "url = os.environ['AWS_ENDPOINT_URL'] + '/bench/inlay/_latest_manifest'; "
-    "[pool.request('GET', url) for _ in range(3)]; "
-    "import pyarrow.compute, pyarrow.parquet",
+    "three GETs by a bare socket, one after the other, and these imports of pyarrow": "import os, socket; "
+    "at = os.environ['AWS_ENDPOINT_URL'].rpartition('/')[2].split(':'); "
+    "wire = socket.create_connection((at[0], int(at[1]))); "
+    "[(wire.sendall(b'GET /bench/inlay/_latest_manifest HTTP/1.1\\r\\n\\r\\n'), wire.recv(1 << 16)) "
+    f"for _ in range(3)]; import {ARROW}",
     "one GET by botocore": "import botocore.session as s; c = s.get_session().create_client('s3'); "
     "c.get_object(Bucket='bench', Key='inlay/_latest_manifest')['Body'].read()",
     "one GET by boto3": "import boto3; "
@@ -164,10 +169,19 @@ def small_files(server: CountingServer, files: int, repeat: int) -> dict[str, fl
             return list(threads.map(get, keys))
 
     bodies = [got.body for got in side_by_side(table._ctx.store.get)]
+    plain = [plainly_written(body) for body in bodies]
     pool = urllib3.PoolManager(maxsize=THREADS)
+    bare = BareSockets(os.environ["AWS_ENDPOINT_URL"])
     place = f"{os.environ['AWS_ENDPOINT_URL']}/bench/"
     opened = inlay.open(uri)
     opened.scan().to_arrow()  # the files are so small that all of each is remembered
+
+    def by_arrow(files: Sequence[bytes]) -> Callable[[], object]:
+        return lambda: [
+            pq.ParquetFile(pa.BufferReader(body), pre_buffer=False).read(use_threads=False)
+            for body in files
+        ]
+
     acts: Mapping[str, Callable[[], object]] = {
         "a scan of all": lambda: inlay.open(uri).scan().to_arrow(),
         "a scan again, which requests nothing": lambda: opened.scan().to_arrow(),
@@ -175,12 +189,41 @@ def small_files(server: CountingServer, files: int, repeat: int) -> dict[str, fl
         "their requests alone, by urllib3, not signed": lambda: side_by_side(
             lambda key: pool.request("GET", place + key).data
         ),
-        "pyarrow's reader alone, from memory": lambda: [
-            pq.ParquetFile(pa.BufferReader(body), pre_buffer=False).read(use_threads=False)
-            for body in bodies
-        ],
+        "their requests alone, by bare sockets, not signed": lambda: side_by_side(bare.get),
+        "pyarrow's reader alone, from memory": by_arrow(bodies),
+        "the same of files that are neither compressed nor have dictionaries": by_arrow(plain),
     }
     return {name: round(1_000 * _cpu(act, repeat) / files, 3) for name, act in acts.items()}
+
+
+def plainly_written(body: bytes) -> bytes:
+    """The rows of a file, in one that needs no decompressor."""
+    made = io.BytesIO()
+    rows = pq.ParquetFile(pa.BufferReader(body)).read()
+    pq.write_table(rows, made, compression="none", use_dictionary=False)
+    return made.getvalue()
+
+
+class BareSockets:
+    """One for each thread: what the system and Python take for a request, and nothing else."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._host, _, port = endpoint.rpartition("/")[2].partition(":")
+        self._port = int(port)
+        self._of_thread = threading.local()
+
+    def get(self, key: str) -> bytes:
+        wire = getattr(self._of_thread, "wire", None)
+        if wire is None:
+            wire = self._of_thread.wire = socket.create_connection((self._host, self._port))
+        wire.sendall(f"GET /bench/{key} HTTP/1.1\r\nHost: {self._host}\r\n\r\n".encode())
+        got = b""
+        while (head := got.find(b"\r\n\r\n")) < 0:
+            got += wire.recv(1 << 16)
+        length = int(got[:head].rpartition(b"Content-Length: ")[2].partition(b"\r\n")[0])
+        while len(got) < head + 4 + length:
+            got += wire.recv(1 << 16)
+        return got[head + 4 :]
 
 
 # -- how large row groups are ---------------------------------------------------------------------

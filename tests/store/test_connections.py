@@ -327,6 +327,17 @@ def test_no_more_connections_are_kept_than_asked() -> None:
             assert len(line._idle) == kept
 
 
+def test_connections_are_closed_with_what_holds_them() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        line = to(listening.getsockname()[1])
+        line._idle.append(line._new())
+        wire, _ = listening.accept()
+        wire.settimeout(10)
+        del line
+        assert wire.recv(1) == b""
+        wire.close()
+
+
 # -- encryption -----------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import select
 import socket
+import weakref
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -66,6 +67,7 @@ class Connections:
         self._tls = _tls(certificates) if scheme == "https" else None
         self._connect_seconds, self._read_seconds = connect_seconds, read_seconds
         self._idle: deque[_Connection] = deque(maxlen=kept)
+        weakref.finalize(self, _close_all, self._idle)
 
     def send(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
@@ -161,6 +163,11 @@ class _Connection:
                 # What is behind the answer belongs to no request.
                 reusable = len(start) <= head_bytes + body_bytes
         return answer, reusable and self._is_sent
+
+
+def _close_all(idle: deque[_Connection]) -> None:
+    for connection in idle:
+        connection.close()
 
 
 def _head(method: str, target: str, host: str, headers: Mapping[str, str]) -> bytes:

@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, Protocol, TypeVar
 
 from inlay.errors import InvalidRequest, UnsupportedStore
@@ -144,6 +145,8 @@ _HTTP_DATE: Final = re.compile(
 )
 
 
+# The answers of one second say the same, and so do the objects of one.
+@lru_cache(maxsize=256)
 def http_date(text: str) -> datetime:
     """The moment that a header says. Raises `ValueError` for what is none. Other forms of a date are left
     to the library for e-mails, which is loaded for them."""
