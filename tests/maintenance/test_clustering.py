@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from inlay.errors import InvalidRequest
 from inlay.format.entry import ColumnStats, DataFile
 from inlay.ops.commit.driver import commit
-from inlay.ops.maintain.compact import compact, morton
+from inlay.ops.maintain.compact import compact
+from inlay.ops.maintain.in_order import morton
 from inlay.ops.write.append import append
 from inlay.plan.change import Change, SetProperties
 from inlay.plan.maintain.clustering import MIN_RUNS, cluster_units, runs_of

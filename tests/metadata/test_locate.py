@@ -13,8 +13,7 @@ from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile
 from inlay.ops.metadata.find_file import load_file
 from inlay.ops.metadata.load import load_pointer
-from inlay.ops.write.delete import delete
-from inlay.ops.write.delete_rows import delete_row_groups
+from inlay.ops.write.delete import delete, delete_row_groups
 from inlay.parse import parse_predicate
 from inlay.plan.change import AddFiles, Change
 

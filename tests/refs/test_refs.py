@@ -479,13 +479,13 @@ def test_an_update_planned_before_the_content_was_replaced_is_planned_again(
 def test_a_merge_beside_commits_on_main_is_planned_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from inlay.ops import refs
+    from inlay.ops import diverged
 
     place.table.append(rows(range(10)))
     branch = place.table.refs.branch("work")
     branch.delete("id = 1")
     place.open().append(rows([30]))
-    real, left = refs.plan_merge, [3]
+    real, left = diverged.plan_merge, [3]
 
     def plan(*states, fork):
         if left[0]:
@@ -493,7 +493,7 @@ def test_a_merge_beside_commits_on_main_is_planned_again(
             place.open().append(rows([40 + left[0]]))
         return real(*states, fork=fork)
 
-    monkeypatch.setattr(refs, "plan_merge", plan)
+    monkeypatch.setattr(diverged, "plan_merge", plan)
     place.open().refs.merge("work")
     assert ids(place.open()) == [0, *range(2, 10), 30, 40, 41, 42]
 

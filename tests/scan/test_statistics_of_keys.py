@@ -350,7 +350,7 @@ def test_the_histories_find_each_missing_comparison(
         case "altered":
             monkeypatch.setattr("inlay.plan.schema_conflicts.uncompared", nothing)
         case "merged":
-            monkeypatch.setattr("inlay.ops.refs.uncompared", nothing)
+            monkeypatch.setattr("inlay.ops.diverged.uncompared", nothing)
         case "added":
             monkeypatch.setattr(conflicts, "uncompared", nothing)
         case _:

@@ -31,6 +31,7 @@ from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.read.scan import Scan
 from inlay.ops.schema.create import create
+from inlay.ops.write import partial_upsert as partial_module
 from inlay.ops.write import upsert as upsert_module
 from inlay.ops.write.append import IngestSource, append
 from inlay.ops.write.delete import delete, delete_keys
@@ -271,16 +272,16 @@ class _ColumnAdded(Exception):
 
 
 _whole = threading.local()
-_plan_partial = upsert_module._plan_partial
+plan_partial = partial_module.plan_partial
 
 
 def _plan_partial_unless_whole(*arguments: Any) -> Planned:
     if getattr(_whole, "rows", False):
         raise _ColumnAdded
-    return _plan_partial(*arguments)
+    return plan_partial(*arguments)
 
 
-upsert_module._plan_partial = _plan_partial_unless_whole  # type: ignore[assignment]
+partial_module.plan_partial = _plan_partial_unless_whole  # type: ignore[assignment]
 
 
 def upsert_whole(ctx: Context, table: pa.Table, *, request: Request) -> object:

@@ -155,7 +155,7 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
     "Meaning": ("plan/change_records.py", {"plan/change_records.py"}),
     "OrderKind": (
         "plan/maintain/order.py",
-        {"plan/maintain/order.py", "ops/maintain/compact.py", "spark/cluster.py"},
+        {"plan/maintain/order.py", "ops/maintain/in_order.py", "spark/cluster.py"},
     ),
     "UnitKind": (
         "plan/maintain/compaction.py",

@@ -20,8 +20,7 @@ from inlay.format.snapshot import Snapshot, Tier
 from inlay.ops.commit.driver import commit
 from inlay.ops.publish.publish import publish
 from inlay.ops.write.append import IngestSource, append
-from inlay.ops.write.delete import delete_keys
-from inlay.ops.write.delete_rows import delete_row_groups
+from inlay.ops.write.delete import delete_keys, delete_row_groups
 from inlay.ops.write.ingest import ingest
 from inlay.parquet.footer.fields import OffsetIndex, PageLocation
 from inlay.parquet.footer.footer import decode_footer

@@ -31,7 +31,8 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.ops.commit.driver import commit
 from inlay.ops.context import Context
-from inlay.ops.verify.repair import _newest_state, _rebuild, legible_version, repair
+from inlay.ops.verify.mend_pointer import legible_version, newest_state, rebuild
+from inlay.ops.verify.repair import repair
 from inlay.ops.verify.table import BrokenPointer, read_pointer, verify
 from inlay.ops.write.append import append
 from inlay.plan.change import AddFiles, Change, PackMetadata, Request
@@ -157,13 +158,13 @@ def test_a_repair_that_comes_second_changes_nothing() -> None:
     damage_pointer(bench)
     seen = read_pointer(bench.ctx)
     assert isinstance(seen, BrokenPointer)
-    source = _newest_state(bench.ctx, seen)
+    source = newest_state(bench.ctx, seen)
     assert source is not None
     repair(bench.ctx, dry_run=False)
     bench.append(1)
     after = body(bench, keys.POINTER)
     with pytest.raises(ConcurrentChange):
-        _rebuild(bench.ctx, seen, source)
+        rebuild(bench.ctx, seen, source)
     assert body(bench, keys.POINTER) == after
 
 

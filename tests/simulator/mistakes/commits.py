@@ -23,7 +23,7 @@ from inlay.ops.commit import register as register_module
 from inlay.ops.commit.register import Lost, Won
 from inlay.ops.metadata import load as load_module
 from inlay.ops.metadata.load import read_main
-from inlay.ops.verify import repair as repair_module
+from inlay.ops.verify import mend_pointer as mend_module
 from inlay.plan.change import Change
 from inlay.plan.commit import apply as apply_module
 from inlay.plan.commit import draft as draft_module
@@ -219,7 +219,7 @@ def repair_without_an_archive_of_its_own(stack: ExitStack) -> None:
         if archive_version(relative) is None:
             original(ctx, relative, body, etag)
 
-    original = swap_in(stack, repair_module, "_put", put)
+    original = swap_in(stack, mend_module, "_put", put)
 
 
 @mutation(scenes.REPLACED)

@@ -11,6 +11,7 @@ from tests.simulator import scenes
 from tests.simulator.mistakes.registry import RARE_SEEDS, mutation, swap_in
 
 from inlay.format.snapshot import with_content
+from inlay.ops import diverged
 from inlay.ops import refs as refs_module
 from inlay.ops.erase import finish as finish_module
 from inlay.ops.erase import request as erase_module
@@ -81,7 +82,7 @@ def name_versions_that_have_expired(stack: ExitStack) -> None:
 @mutation(scenes.BRANCHING)
 def bring_a_branch_without_its_deletes(stack: ExitStack) -> None:
     """Its tombstones are not turned into marks of the rows that they hit."""
-    swap_in(stack, refs_module._Positions, "of", lambda self, tasks, schema: {})
+    swap_in(stack, diverged.Positions, "of", lambda self, tasks, schema: {})
 
 
 @mutation(scenes.COLLECTED_BRANCHES)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 # In a planned ref: the version of the commit that will write it.
 THIS_VERSION = -1
+LEVEL_WITH_MAIN = Ref(kind="branch", version=THIS_VERSION, base=THIS_VERSION, since=THIS_VERSION)
 MAIN = "main"
 # The operation that merges a branch. Not "merge": in the history that is a merge of rows by key.
 MERGE = "merge_branch"

@@ -38,7 +38,7 @@ from inlay.format.predicate import TRUE, And, Comparison, In, Predicate, field_i
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import Segment
 from inlay.format.values import is_nan
-from inlay.plan.metadata.state import live_entries
+from inlay.plan.metadata.state import State, live_entries
 from inlay.plan.pruning.partitions import PartitionedStats, with_partition_values
 from inlay.plan.pruning.prune import (
     Evidence,
@@ -207,6 +207,16 @@ class ScanPlan:
     def markers(self) -> int:
         """Distinct deletes that must be applied."""
         return len({marker.id for task in self.tasks for marker in task.markers})
+
+
+def loaded_tasks(
+    state: State, predicate: Predicate, *, by_rows: bool = False
+) -> Sequence[FileTask]:
+    """Of the files whose entries are loaded those that may have a live row of `predicate`, each with its
+    deletes. `by_rows`: other writers' statistics leave no file out."""
+    evidence = Evidence.of_snapshot(state.snapshot)
+    files, markers = state.loaded_files(), state.markers()
+    return plan_scan(files, markers, predicate, evidence=evidence, by_rows=by_rows).tasks
 
 
 def plan_scan(

@@ -126,6 +126,11 @@ _STEPS: dict[Severity, dict[str, str]] = {
 RULES = {kind: (severity, step) for severity, of in _STEPS.items() for kind, step in of.items()}
 
 
+# The operation of commits that repair; findings of archives that may be written again.
+REPAIR = "repair"
+MENDABLE = ("archive_missing", "archive_corrupt", "archive_differs")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One finding. `key` is relative to the table root (a URI for adopted files), None when it is about the
@@ -157,6 +162,16 @@ def until_expired(finding: Finding, version: int, ref: str | None) -> Finding:
         message=f"{finding.message}; only older versions need it, up to version {version}",
         next_step=f"Nothing to do for the table as it is: this ends {ends}{kept}",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mend:
+    """One repair that was made, or in a dry run would be. `lost` is what cannot be restored."""
+
+    kind: str
+    key: str
+    what: str
+    lost: str | None = None
 
 
 @dataclass(slots=True)

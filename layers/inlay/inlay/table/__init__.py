@@ -467,8 +467,8 @@ class Table:
     def to_lazy(self, *, on_damaged: str = "raise") -> Any:
         """This snapshot as a Polars LazyFrame, which reads what its query needs. `on_damaged`: see
         `to_dataset`."""
+        from inlay.ops.read.frames import installed
         from inlay.ops.read.polars_source import lazy_frame
-        from inlay.ops.read.scan import installed
 
         installed("polars")
         return lazy_frame(partial(self._scan_of, on_damaged=on_damaged), self.snapshot.schema)

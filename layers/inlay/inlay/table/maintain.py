@@ -141,7 +141,7 @@ class Maintain:
         metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
         """Delete whole row groups of one data file (`t.inspect.files()` names them)."""
-        from inlay.ops.write.delete_rows import delete_row_groups
+        from inlay.ops.write.delete import delete_row_groups
 
         groups = arguments.ordinals(ordinals)
         with self._table._writing("delete", make_note(message, metadata)) as write:

@@ -21,7 +21,8 @@ from inlay.format.predicate import TRUE, And, Comparison, Literal, Predicate
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_matching
-from inlay.ops.write.keyed_rows import Keys, keys_predicate
+from inlay.ops.write.keyed_rows import Keys
+from inlay.ops.write.old_rows import keys_predicate
 from inlay.parquet.read.selection import Projection
 from inlay.plan.change import Reads
 from inlay.plan.pruning.prune import Evidence, combined_stats, may_match

@@ -52,6 +52,7 @@ from uuid import UUID
 from inlay.errors import (
     CommitContention,
     ConcurrentChange,
+    CorruptTable,
     ForeignArchives,
     InlayError,
     InvalidRequest,
@@ -70,12 +71,14 @@ from inlay.ops.commit.register import Lost, Unknown, Won, read_after, superseded
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
     CONTENT_BYTES,
+    MAX_LOADS,
     LoadedTable,
     bounded,
     grown,
     handed_over_elsewhere,
     load_again,
     load_pointer,
+    load_segments,
     on_branch,
     resolve,
     retain,
@@ -429,9 +432,12 @@ def proposed(
     """What `propose` says of the base, and the base with the segments that it asked for."""
     written.forget_stale(ctx, loaded.snapshot.boundary.time_us or 0)
     commit_id = ctx.new_id()
-    ask = partial(propose, commit_id=commit_id, name=written.name, resolved=resolved)
-    state, outcome = resolve(ctx, loaded.state, ask)
-    return replace(loaded, state=state), outcome
+    for _ in range(MAX_LOADS):
+        outcome = propose(loaded.state, commit_id=commit_id, name=written.name, resolved=resolved)
+        if not isinstance(outcome, NeedSegments):
+            return loaded, outcome
+        loaded = replace(loaded, state=load_segments(ctx, loaded.state, outcome))
+    raise CorruptTable("planning keeps requesting more segments", table=ctx.uri)
 
 
 def decided(ctx: Context, loaded: LoadedTable) -> LoadedTable:

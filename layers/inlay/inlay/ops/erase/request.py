@@ -15,12 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-
 from inlay.errors import InvalidRequest, RefNotFound
 from inlay.format.keys import RECEIPTS, receipt_key
-from inlay.format.predicate import FALSE, Or, Predicate, field_ids, mapped
-from inlay.format.schema import Schema
+from inlay.format.predicate import FALSE, Predicate
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.notebook import Shown
 from inlay.ops.commit.driver import (
@@ -45,13 +42,10 @@ from inlay.ops.metadata.load import (
     load_pointer,
     read_main,
 )
-from inlay.ops.metadata.memory import column_of, has_memory, memory_context
+from inlay.ops.metadata.memory import has_memory, memory_context
 from inlay.ops.refs import each_content
 from inlay.ops.task_runner import TaskRunner
 from inlay.ops.write.delete import marker_of, stored_bytes
-from inlay.ops.write.keyed_rows import MAX_LISTED_KEYS, each_key, read_matching
-from inlay.parquet.arrow.pieces import distinct_rows
-from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parse import format_predicate
 from inlay.plan.change import AddMarkers, Change, MoveBoundary, OnlyHolds, OpenErasure, Request
 from inlay.plan.erasure import (
@@ -161,8 +155,15 @@ def _opening(
                 next_step="Erase on this table alone, and on the others in the transaction",
                 table=ctx.uri,
             )
+        from inlay.ops.erase.remembered import remembered_by  # few tables take change streams
+
+        memory_ctx = memory_context(ctx)
         for erasure_id, predicate in asked.items():
-            erase_remembered(ctx, loaded, predicate, erasure_id)
+            memory = load_pointer(memory_ctx)
+            remembered = remembered_by(ctx, loaded, memory, predicate)
+            if remembered != FALSE:
+                own = Request.of(erasure_id)
+                open_erasure(memory_ctx, remembered, base=memory, request=own)
     # Contents of branches and tags get one of the same name when they are read (`plan.refs.ref_view`).
     markers = tuple(
         replace(marker_of(ctx, loaded, predicate), id=erasure_id, erasure=erasure_id)
@@ -258,40 +259,6 @@ def _will_end(snapshot: Snapshot) -> str:
     if kinds["tag"]:
         parts.append(f"tags that lose the rows, and are kept: {', '.join(kinds['tag'])}")
     return "; ".join(parts)
-
-
-def erase_remembered(
-    ctx: Context, loaded: LoadedTable, predicate: Predicate, erasure_id: str
-) -> None:
-    """Opens an erasure of what change streams remember of such rows: by the condition where it asks for the
-    key only, else by the keys of the rows that it selects now. Its id is the same."""
-    memory_ctx = memory_context(ctx)
-    memory = load_pointer(memory_ctx)
-    schema, named = loaded.snapshot.schema, memory.snapshot.schema
-    by_id = {field.id: field.name for field in named.fields}
-    key_names = {by_id[i] for i in memory.snapshot.primary_key}
-    keys = [field for field in schema.fields if column_of(field.id) in key_names]
-    ids = {field.id: named.fields[named.names.index(column_of(field.id))].id for field in keys}
-    if field_ids(predicate) <= ids.keys():
-        remembered = mapped(predicate, lambda node: replace(node, field_id=ids[node.field_id]))
-    else:
-        _, batches = read_matching(ctx, loaded, predicate, tuple(ids))
-        names = [column_of(field_id) for field_id in ids]
-        kinds = schema_to_arrow(Schema(0, tuple(keys)), with_ids=False)
-        rows = [pa.record_batch(batch.columns[:-1], schema=kinds) for batch in batches]
-        selected = pa.Table.from_batches(rows, kinds).rename_columns(names)
-        parts = each_key(distinct_rows(selected), named)
-        if len(parts) > MAX_LISTED_KEYS:
-            raise InvalidRequest(
-                f"the condition selects rows of {len(parts):,} keys, more than {MAX_LISTED_KEYS}: what "
-                "change streams remember of deletes is erased by key",
-                next_step=f"Erase by the key ({', '.join(f.name for f in keys)}), or in several steps",
-                table=ctx.uri,
-            )
-        remembered = Or(tuple(parts)) if len(parts) > 1 else parts[0] if parts else FALSE
-    if remembered == FALSE:
-        return
-    open_erasure(memory_ctx, remembered, base=memory, request=Request.of(erasure_id))
 
 
 def _refuse_holds(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> None:

@@ -18,8 +18,8 @@ import pyarrow as pa
 from inlay.format.predicate import TRUE
 from inlay.format.schema import Schema
 from inlay.ops.read.dataset import MakeScan
+from inlay.ops.read.frames import as_enums
 from inlay.ops.read.polars_predicate import implied
-from inlay.ops.read.scan import as_enums
 
 if TYPE_CHECKING:
     import polars as pl

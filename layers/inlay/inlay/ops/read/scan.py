@@ -12,11 +12,10 @@ rows.
 
 from __future__ import annotations
 
-import importlib
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,6 @@ from inlay.errors import (
     InlayError,
     InvalidRequest,
     NeedsMemory,
-    SchemaMismatch,
     SourceChanged,
     UnreadableFile,
     UnsupportedFile,
@@ -87,6 +85,8 @@ class ArrowStream(ABC):
 
     def to_pandas(self, **options: Any) -> Any:
         """All rows as a pandas DataFrame; `options` go to pyarrow's `Table.to_pandas`."""
+        from inlay.ops.read.frames import installed
+
         installed("pandas")
         return self.to_arrow().to_pandas(**options)
 
@@ -98,6 +98,8 @@ class ArrowStream(ABC):
     def to_polars(self) -> Any:
         """All rows as a Polars DataFrame; an ordered category of texts is an `Enum`. Raises
         `SchemaMismatch` for a value that is none of its entries."""
+        from inlay.ops.read.frames import as_enums
+
         return as_enums(self.to_arrow(), self.text_orders)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
@@ -105,35 +107,6 @@ class ArrowStream(ABC):
 
     def __arrow_c_schema__(self) -> Any:
         return self.schema.__arrow_c_schema__()
-
-
-def installed(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise InvalidRequest(
-            f"this needs {module}, which is not installed",
-            next_step=f"pip install {module}, or use to_arrow()",
-        ) from None
-
-
-def as_enums(rows: pa.Table, orders: Mapping[str, Sequence[str]]) -> Any:
-    """Rows as a frame of Polars; `orders` are the entries of ordered categories of texts, by column. Raises
-    `SchemaMismatch` for a value that is none of them."""
-    pl = installed("polars")
-    frame = pl.from_arrow(rows)
-    for name in orders.keys() & set(frame.columns):
-        try:
-            kind = pl.Enum(orders[name])
-            frame = frame.with_columns(pl.col(name).cast(pl.String).cast(kind))
-        except pl.exceptions.InvalidOperationError:
-            raise SchemaMismatch(
-                f"column {name!r} has a value that is none of its ordered categories, which Polars' Enum "
-                "cannot hold",
-                next_step="Append rows whose ordered category lists it in its place, or read by "
-                "pl.from_arrow(t.scan())",
-            ) from None
-    return frame
 
 
 _HIDDEN = (POSITION_COLUMN, FILE_COLUMN)

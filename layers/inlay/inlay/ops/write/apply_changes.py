@@ -60,12 +60,11 @@ from inlay.ops.write.keyed_rows import (
     equates_nulls,
     given_columns,
     key_names,
-    keys_predicate,
     note_of_nulls,
-    read_matching,
     write_rows_and_markers,
 )
 from inlay.ops.write.memory import Memory
+from inlay.ops.write.old_rows import keys_predicate, read_matching
 from inlay.parquet.arrow.calculate import calculate
 from inlay.parquet.arrow.change_order import (
     check_known,

@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyroaring import BitMap64
 
 from inlay.errors import InvalidPredicate, InvalidRequest, SchemaMismatch
 from inlay.format import keys as object_keys
-from inlay.format.entry import KeyRange, Keys, Marker, Where
+from inlay.format.entry import KeyRange, Keys, Marker, RowGroups, Where
 from inlay.format.expression import Condition
 from inlay.format.predicate import And, Comparison, In, Predicate, predicate_to_json
 from inlay.format.properties import DELETE_MODES, DeleteMode
@@ -42,7 +41,6 @@ from inlay.ops.commit.driver import (
 )
 from inlay.ops.commit.group import Uploads, archive_beside
 from inlay.ops.context import Context
-from inlay.ops.data import vector_markers
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.declared import Declared
@@ -51,11 +49,13 @@ from inlay.parquet.arrow.types import schema_to_arrow, to_physical
 from inlay.plan.change import (
     AddMarkers,
     Change,
-    RemoveFiles,
     Request,
 )
-from inlay.plan.pruning.prune import Evidence
-from inlay.plan.scan import FileTask, plan_scan
+
+if TYPE_CHECKING:
+    from inlay.plan.surgery import Strategy
+if TYPE_CHECKING:
+    from inlay.plan.surgery import Strategy
 
 if TYPE_CHECKING:
     from inlay.plan.surgery import Strategy
@@ -343,21 +343,28 @@ def commit_markers(
     return result
 
 
-def loaded_tasks(
-    loaded: LoadedTable, predicate: Predicate, *, by_rows: bool = False
-) -> Sequence[FileTask]:
-    """Of the files whose entries are loaded those that may have a live row of `predicate`, each with its
-    deletes. `by_rows`: other writers' statistics leave no file out."""
-    state, evidence = loaded.state, Evidence.of_snapshot(loaded.snapshot)
-    files, markers = state.loaded_files(), state.markers()
-    return plan_scan(files, markers, predicate, evidence=evidence, by_rows=by_rows).tasks
+def delete_row_groups(
+    ctx: Context,
+    file: str,
+    ordinals: Sequence[int],
+    *,
+    base: LoadedTable | None = None,
+    request: Request | None = None,
+) -> Committed | Skipped:
+    """Deletes whole row groups of one data file, by ordinal from 0. Reads no data."""
+    loaded, before = already_applied(ctx, current_base(ctx, base), request)
+    if before is not None:
+        return before
+    from inlay.ops.metadata.find_file import load_file
 
-
-def by_vectors(
-    ctx: Context, loaded: LoadedTable, deleted: Mapping[str, BitMap64]
-) -> tuple[RemoveFiles, AddMarkers]:
-    """The delete of these positions by vectors, and of files that lose all their rows as a whole."""
-    rows = {f.key: f.rows for f in loaded.state.loaded_files()}
-    emptied = tuple(key for key, positions in deleted.items() if len(positions) == rows[key])
-    marked = {key: positions for key, positions in deleted.items() if key not in emptied}
-    return RemoveFiles(emptied), AddMarkers(tuple(vector_markers(ctx, loaded, marked)))
+    loaded = replace(loaded, state=load_file(ctx, loaded.state, file))
+    entry = next((f for f in loaded.state.loaded_files() if f.key == file), None)
+    groups = tuple(sorted(set(ordinals)))
+    if entry is None or not groups or not 0 <= groups[0] <= groups[-1] < entry.row_groups:
+        raise InvalidRequest(
+            f"no such row groups: {list(ordinals)} of {file}",
+            next_step="`t.inspect.files()` lists the live files and how many row groups each has",
+            table=ctx.uri,
+        )
+    marker = Marker(id=ctx.new_id(), body=RowGroups(groups), file=file)
+    return commit_markers(ctx, loaded, request, lambda _: [marker])

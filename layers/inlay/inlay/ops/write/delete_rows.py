@@ -1,35 +1,32 @@
-"""Deletes by position: of rows, marked by vectors or removed from the files, and of whole row groups.
+"""Deletes of rows by their positions: marked by vectors, or removed from the files.
 
 Promise: what is read is deleted, and no file is left out because of another writer's statistics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
 
-from inlay.errors import InvalidRequest
-from inlay.format.entry import DataFile, Marker, RowGroups
+from inlay.format.entry import DataFile
 from inlay.format.expression import Condition
 from inlay.ops.commit.driver import (
-    Committed,
     Planned,
-    Skipped,
-    already_applied,
-    current_base,
 )
 from inlay.ops.commit.group import archive_beside
 from inlay.ops.context import Context
+from inlay.ops.data import vector_markers
 from inlay.ops.metadata.find_file import load_file
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.read.conditions import filter_of
-from inlay.ops.write.delete import by_vectors, commit_markers, loaded_tasks
 from inlay.plan.change import (
+    AddMarkers,
     Change,
     Reads,
+    RemoveFiles,
     ReplaceFiles,
     Request,
     Requirement,
@@ -37,35 +34,10 @@ from inlay.plan.change import (
     Unit,
 )
 from inlay.plan.pruning.prune import Evidence
-from inlay.plan.scan import FileTask, marker_may_hit
+from inlay.plan.scan import FileTask, loaded_tasks, marker_may_hit
 
 if TYPE_CHECKING:
     from inlay.plan.surgery import Strategy
-
-
-def delete_row_groups(
-    ctx: Context,
-    file: str,
-    ordinals: Sequence[int],
-    *,
-    base: LoadedTable | None = None,
-    request: Request | None = None,
-) -> Committed | Skipped:
-    """Deletes whole row groups of one data file, by ordinal from 0. Reads no data."""
-    loaded, before = already_applied(ctx, current_base(ctx, base), request)
-    if before is not None:
-        return before
-    loaded = replace(loaded, state=load_file(ctx, loaded.state, file))
-    entry = next((f for f in loaded.state.loaded_files() if f.key == file), None)
-    groups = tuple(sorted(set(ordinals)))
-    if entry is None or not groups or not 0 <= groups[0] <= groups[-1] < entry.row_groups:
-        raise InvalidRequest(
-            f"no such row groups: {list(ordinals)} of {file}",
-            next_step="`t.inspect.files()` lists the live files and how many row groups each has",
-            table=ctx.uri,
-        )
-    marker = Marker(id=ctx.new_id(), body=RowGroups(groups), file=file)
-    return commit_markers(ctx, loaded, request, lambda _: [marker])
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +98,7 @@ class RowDelete:
         else:
             state = load_file(ctx, loaded.state, self.file)
         loaded, snapshot = replace(loaded, state=state), loaded.snapshot
-        tasks = loaded_tasks(loaded, predicate, by_rows=True)
+        tasks = loaded_tasks(loaded.state, predicate, by_rows=True)
         tasks = [task for task in tasks if self.file in (None, task.file.key)]
         where = filter_of(self.condition)
         positions: dict[str, BitMap64] = {}
@@ -153,3 +125,13 @@ class RowDelete:
             uploaded_us=min((m.uploaded_us for m in used), default=loaded.date_us),
         )
         return Planned(change, loaded)
+
+
+def by_vectors(
+    ctx: Context, loaded: LoadedTable, deleted: Mapping[str, BitMap64]
+) -> tuple[RemoveFiles, AddMarkers]:
+    """The delete of these positions by vectors, and of files that lose all their rows as a whole."""
+    rows = {f.key: f.rows for f in loaded.state.loaded_files()}
+    emptied = tuple(key for key, positions in deleted.items() if len(positions) == rows[key])
+    marked = {key: positions for key, positions in deleted.items() if key not in emptied}
+    return RemoveFiles(emptied), AddMarkers(tuple(vector_markers(ctx, loaded, marked)))

@@ -8,7 +8,6 @@ have one of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, Literal, get_args
 
@@ -17,22 +16,18 @@ import pyarrow.compute as pc
 
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile, Marker
-from inlay.format.predicate import FALSE, And, Comparison, In, IsNull, Or, Predicate
+from inlay.format.predicate import And, Comparison, IsNull, Or, Predicate
 from inlay.format.predicate import Literal as PredicateLiteral
 from inlay.format.schema import Field, Primitive, Schema
-from inlay.format.values import order_key
 from inlay.ops.commit.group import archive_beside
 from inlay.ops.context import Context
 from inlay.ops.data import write_batches
-from inlay.ops.metadata.load import LoadedTable, load_matching
-from inlay.ops.write.delete import key_field, key_markers, loaded_tasks, marker_of
+from inlay.ops.metadata.load import LoadedTable
+from inlay.ops.write.delete import key_field, key_markers, marker_of
 from inlay.parquet.arrow.conform import check_names
 from inlay.parquet.arrow.pieces import distinct_rows
 from inlay.parquet.arrow.types import beside_within, to_physical
-from inlay.parquet.read.selection import Projection
 
-# Key values that a read looks up one by one; of more only their bounds prune.
-LISTED_KEYS = 1000
 # Whether a NULL in a key equals another one, and so a key of it is replaced.
 NullKeys = Literal["distinct", "equal"]
 NULL_KEYS: tuple[NullKeys, ...] = get_args(NullKeys)
@@ -133,7 +128,7 @@ class Keys:
         self.codes: pa.ChunkedArray = codes
 
     def _learn(self, columns: Sequence[pa.ChunkedArray], at: int) -> Any:
-        values = _one_bit_pattern(columns[at])
+        values = one_bit_pattern(columns[at])
         self._distinct.append(pc.unique(values).drop_null())
         return self._codes(values, at)
 
@@ -149,9 +144,9 @@ class Keys:
 
     def find(self, columns: Sequence[pa.Array]) -> pa.Array:
         """The codes of other rows; null also for a key that is not among these."""
-        codes = self._codes(_one_bit_pattern(columns[0]), 0)
+        codes = self._codes(one_bit_pattern(columns[0]), 0)
         for at, column in enumerate(columns[1:], 1):
-            next_codes = self._codes(_one_bit_pattern(column), at)
+            next_codes = self._codes(one_bit_pattern(column), at)
             codes = _codes_of(self._paired(codes, next_codes, at), self._pairs[at - 1])
         return codes
 
@@ -160,7 +155,7 @@ def _codes_of(values: Any, distinct: pa.Array) -> Any:
     return pc.index_in(values, value_set=distinct).cast(pa.int64())
 
 
-def _one_bit_pattern(values: Any) -> Any:
+def one_bit_pattern(values: Any) -> Any:
     """Arrow compares floats by their bits, but -0.0 equals 0.0 and every NaN every other. Texts get 64-bit
     offsets: the distinct ones of all batches become one array."""
     if pa.types.is_string(values.type):
@@ -181,17 +176,6 @@ def note_of_nulls(keys: pa.Table) -> str:
     were = "row has a NULL in its key and was"
     were = were if rows == 1 else "rows have a NULL in their key and were"
     return f'{rows:,} {were} inserted: NULL equals nothing, unless nulls="equal" is given'
-
-
-def read_matching(
-    ctx: Context, loaded: LoadedTable, predicate: Predicate, columns: Sequence[int]
-) -> tuple[LoadedTable, Iterator[pa.RecordBatch]]:
-    """Batches of these columns, and the file, of the live rows for which `predicate` is TRUE; the
-    table with the entries that were loaded for it."""
-    loaded = replace(loaded, state=load_matching(ctx, loaded.state, predicate))
-    projection = Projection(schema=loaded.snapshot.schema, columns=tuple(columns), file=True)
-    batches = ctx.reader.rows(loaded_tasks(loaded, predicate), projection)
-    return loaded, (batch for batch in batches if batch.num_rows)
 
 
 def markers_of_keys(
@@ -258,40 +242,3 @@ def each_key(keys: pa.Table, schema: Schema) -> list[Predicate]:
             )
         parts.append(equals[0] if len(equals) == 1 else And(tuple(equals)))
     return parts
-
-
-def keys_predicate(
-    rows: pa.Table, names: Sequence[str], schema: Schema, nulls: NullKeys = "distinct"
-) -> Predicate:
-    """A condition that holds for every row of the table with one of these keys. `names` are the columns of
-    `rows`, and of the schema."""
-    parts: list[Predicate] = []
-    for name in names:
-        field, kind = key_field(schema, name)
-        field_id, column = field.id, rows.column(name)
-        values = pc.unique(_one_bit_pattern(column)).drop_null()
-        some: list[Predicate] = []
-        if equates_nulls(nulls) and column.null_count:
-            some.append(IsNull(field_id))
-        if not len(values) and not some:
-            return FALSE
-        if len(values) > LISTED_KEYS and kind.is_float:
-            continue
-        if len(values) > LISTED_KEYS:
-            bounds = pc.min_max(values)
-            low, high = (to_physical(bounds[end], kind) for end in ("min", "max"))
-            assert low is not None and high is not None
-            least = Comparison(field_id, ">=", PredicateLiteral(kind, low))
-            some.append(And((least, Comparison(field_id, "<=", PredicateLiteral(kind, high)))))
-        elif len(values):
-            listed = {to_physical(value, kind) for value in values}
-            ordered = sorted((v for v in listed if v is not None), key=order_key)
-            distinct = {order_key(v): v for v in ordered}
-            some.append(In(field_id, kind, tuple(distinct.values())))
-        if len(some) > 1:
-            parts.append(Or(tuple(some)))
-        elif isinstance(some[0], And):
-            parts += some[0].parts
-        else:
-            parts += some
-    return And(tuple(parts))

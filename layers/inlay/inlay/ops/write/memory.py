@@ -33,7 +33,8 @@ from inlay.ops.metadata.memory import AT, column_of, memory_context
 from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
-from inlay.ops.write.keyed_rows import Keys, NullKeys, keys_predicate, read_matching
+from inlay.ops.write.keyed_rows import Keys, NullKeys
+from inlay.ops.write.old_rows import keys_predicate, read_matching
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parse import parse_predicate
 from inlay.plan.change import Request

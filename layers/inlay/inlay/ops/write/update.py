@@ -32,12 +32,13 @@ from inlay.ops.context import Context
 from inlay.ops.data import write_batches
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.read.conditions import filter_of
-from inlay.ops.write.delete import by_vectors, loaded_tasks, marker_of, mode_of
+from inlay.ops.write.delete import marker_of, mode_of
 from inlay.parquet.arrow.assignments import assigned
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.selection import Projection
 from inlay.parse import Assignments
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, ReplaceFiles, Request, RowUpdate
+from inlay.plan.scan import loaded_tasks
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
@@ -101,7 +102,7 @@ def _plan_update(
     snapshot = loaded.snapshot
     schema = snapshot.schema
     # The marker of a tombstone hits what a scan shows; positions are decided by the rows.
-    tasks = loaded_tasks(loaded, predicate, by_rows=mode != "tombstone")
+    tasks = loaded_tasks(loaded.state, predicate, by_rows=mode != "tombstone")
     projection = Projection(
         schema=schema,
         columns=tuple(f.id for f in schema.fields),
@@ -149,13 +150,13 @@ def _deletes(
     mode: DeleteMode,
 ) -> tuple[RowUpdate, ...]:
     """What takes the old rows away, which are at these positions."""
+    if mode == "tombstone":
+        return (AddMarkers((marker_of(ctx, loaded, predicate),)),)
+    from inlay.ops.write.delete_rows import by_vectors, rewritten  # most updates leave a marker
+
     match mode:
-        case "tombstone":
-            return (AddMarkers((marker_of(ctx, loaded, predicate),)),)
         case "vector":
             return by_vectors(ctx, loaded, matches)
         case "surgery" | "rewrite":
-            from inlay.ops.write.delete_rows import rewritten  # most updates mark rows
-
             rewrites = rewritten(ctx, loaded, matches, mode, {})
             return (ReplaceFiles(tuple(m.unit for m in rewrites), whole=True),)
