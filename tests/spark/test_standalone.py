@@ -121,7 +121,7 @@ def packed_environment(folder: Path) -> Path:
     place = folder / "packed"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
     [site] = place.glob("lib/python*/site-packages")
-    wanted, known = ["boto3", "pandas", "pyarrow", "pyroaring"], set()
+    wanted, known = ["boto3", "msgspec", "pandas", "pyarrow", "pyroaring"], set()
     while wanted:
         name = wanted.pop()
         with suppress(metadata.PackageNotFoundError):

@@ -24,7 +24,7 @@ class Shown:
         return table(self._facts())
 
     def _facts(self) -> Iterable[tuple[str, Any]]:
-        for member in fields(self):  # type: ignore[arg-type]  # a dataclass is what this is mixed into
+        for member in fields(self):  # type: ignore[arg-type]  # a Record is what this is mixed into
             value = getattr(self, member.name)
             if member.default is MISSING or value != member.default:
                 yield member.name, value

@@ -17,7 +17,6 @@ import zlib
 from base64 import b85decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import date, time
 from decimal import Decimal
 from itertools import count
@@ -31,6 +30,7 @@ from inlay.format.schema import Field, Primitive, Schema, Value
 from inlay.format.snapshot import UNPARTITIONED, PartitionField, PartitionSpec
 from inlay.format.values import physical, to_float32
 from inlay.plan.foreign_columns import MAX_DEPTH, ForeignColumns, Part, Path
+from inlay.record import Record, field
 
 LOG = "_delta_log/"
 # What a reader has to know. Type widening is checked with each file: what Inlay does not widen is refused.
@@ -63,8 +63,7 @@ _TO_B85 = bytes.maketrans(_Z85, _B85)
 # -- which objects --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LogFiles:
+class LogFiles(Record):
     """What to read, by name below the log's folder: parts of a checkpoint, then the commits after it."""
 
     version: int
@@ -119,8 +118,7 @@ def parse_commit(data: bytes) -> Iterator[Mapping[str, Any]]:
 # -- replay ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class VectorPlace:
+class VectorPlace(Record):
     """Where a deletion vector is: `inline` has its frame, or `path` and `offset`. `length` is the frame's,
     as `format.puffin.decode_vector` reads it: Delta's frame is Iceberg's."""
 
@@ -131,8 +129,7 @@ class VectorPlace:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Added:
+class Added(Record):
     """A live data file. `path` is decoded, relative to the table's folder or absolute."""
 
     path: str
@@ -258,8 +255,7 @@ def _z85(text: str) -> bytes:
 # -- the table ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeltaTable:
+class DeltaTable(Record, kw_only=True):
     """`names` are what columns are called in files, by id; None: they are found there by id alone.
     `partitions` are ids of partition columns by their name in `Added.partition`; `spec` is by them."""
 

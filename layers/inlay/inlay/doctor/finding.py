@@ -7,9 +7,10 @@ in it. What could not be looked at is a finding too: it is never taken for sound
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, assert_never
+
+from inlay.record import Record
 
 
 class Severity(StrEnum):
@@ -31,8 +32,7 @@ class Severity(StrEnum):
                 assert_never(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Record):
     """`mend` is a command, or says where to read on."""
 
     check: str
@@ -41,8 +41,7 @@ class Finding:
     mend: str
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
+class Examined(Record):
     """`sound`: the checks that found nothing."""
 
     target: str
@@ -60,8 +59,7 @@ class Examined:
 Clients = Callable[[str], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
+class Deployment(Record):
     """What is examined: a stack with its bucket, or a bucket alone. `resources` are physical ids by logical
     ones; `prefix` is empty or ends in a slash."""
 

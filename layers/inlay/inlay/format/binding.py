@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 
@@ -44,49 +43,43 @@ from inlay.format.values import (
     order_key,
     to_float32,
 )
+from inlay.record import Record
 
 # -- literals as written --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(Record):
     """A number exactly as written, including NaN and infinities. `Decimal("3")` is an integer,
     `Decimal("3.0")` a fraction; only floating columns treat the two differently."""
 
     value: Decimal
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Record):
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(Record):
     value: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Octets:
+class Octets(Record):
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Day:
+class Day(Record):
     """A date: days since 1970-01-01."""
 
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
+class Clock(Record):
     """A time of day: nanoseconds since midnight."""
 
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Record):
     """A timestamp: nanoseconds since 1970-01-01T00:00:00, an instant if `zoned`."""
 
     value: int
@@ -106,8 +99,7 @@ _CALLED: dict[type[Written], str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbours:
+class Neighbours(Record):
     """The greatest value of a type that is not above a literal and the least not below it.
 
     None where the type has no such value. Equal if the type has the literal itself.

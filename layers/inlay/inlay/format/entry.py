@@ -11,7 +11,6 @@ docs/FORMAT.md, sections 7 to 9, defines; trailing nulls are cut.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any, assert_never
@@ -30,10 +29,11 @@ from inlay.format.values import (
     pad,
     trim,
 )
+from inlay.record import Record, aside, field
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnStats:
+@aside("kind", "sure")
+class ColumnStats(Record):
     """Bounds of one column in one file, over its non-null, non-NaN values.
 
     `lower` <= every value <= `upper`; None means unknown. `exact` False: a bound may have been truncated
@@ -48,8 +48,8 @@ class ColumnStats:
     null_count: int | None = None
     exact: bool = True
     has_nan: bool | None = None
-    kind: Primitive | None = field(default=None, compare=False, repr=False)
-    sure: bool = field(default=False, compare=False, repr=False)
+    kind: Primitive | None = None
+    sure: bool = False
 
     def __post_init__(self) -> None:
         # What no reader accepts is never written: by one such number a table could not be opened.
@@ -61,8 +61,7 @@ class ColumnStats:
 FORGOTTEN = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataFile:
+class DataFile(Record, kw_only=True, dict=True):
     """One live data file.
 
     `sequence` is the version that committed the file, None only while it is being committed. A
@@ -87,8 +86,6 @@ class DataFile:
     arrived: int | None = None  # outputs of maintenance: version that added their newest rows
     cluster: int | None = None  # shared by the files that one unit of clustering wrote in one order
     own: bool = False  # this library wrote every byte, although `event` or `origin` is set
-    # Its JSON, once it was made: the entries in a pointer are written again with each commit.
-    encoded: list[Any] | None = field(default=None, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if min(self.size, self.footer_size, self.rows, self.row_groups) < 0:
@@ -112,15 +109,14 @@ class DataFile:
 # -- markers --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RowGroups:
+class RowGroups(Record):
     """Whole row groups of one file, by ordinal from 0."""
 
     ordinals: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRange:
+@aside("kind")
+class KeyRange(Record):
     """Rows whose `field_id` is in a range; None is unbounded. NULL and NaN keys are never inside a
     bounded side (NaN sorts above every number, so it is inside when `upper` is None). `kind` is the type
     of the column when the range was written; None is its current type."""
@@ -130,18 +126,17 @@ class KeyRange:
     upper: Value | None = None
     lower_inclusive: bool = True
     upper_inclusive: bool = True
-    kind: Primitive | None = field(default=None, compare=False, repr=False)
+    kind: Primitive | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
+class Where(Record):
     """Rows for which the predicate is TRUE."""
 
     predicate: Predicate
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
+@aside("schema_id")
+class Keys(Record):
     """Equality delete: rows whose `field_ids`, in order, equal a row of the Parquet object `key`.
     A NULL equals nothing. `stats` bounds the keys, in the types of schema `schema_id` (None: the newest
     one)."""
@@ -151,11 +146,10 @@ class Keys:
     size: int
     rows: int
     stats: Mapping[int, ColumnStats] = field(default_factory=dict)
-    schema_id: int | None = field(default=None, compare=False, repr=False)
+    schema_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Vector:
+class Vector(Record):
     """Row positions of one file, as a `deletion-vector-v1` blob at bytes offset … offset+length of the
     Puffin object `key`."""
 
@@ -165,8 +159,7 @@ class Vector:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Record):
     """A few row positions of one file, ascending, in the marker itself."""
 
     positions: tuple[int, ...]
@@ -175,8 +168,7 @@ class Rows:
 MarkerBody = RowGroups | KeyRange | Where | Keys | Vector | Rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Marker:
+class Marker(Record, kw_only=True):
     """One delete. `file` None applies to the whole table, to files with sequence < `sequence`. Otherwise
     it applies to that file only, whatever its sequence: files never change, so the rows are the same."""
 
@@ -221,8 +213,7 @@ IDENTITY_BYTES = 12
 BODY_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerRecord:
+class LedgerRecord(Record):
     """One event or request that has been applied.
 
     `id` is the 12-byte digest of its identity; `body` is the digest of its content, for requests, where
@@ -278,13 +269,14 @@ def _file_flags(entry: DataFile) -> int | None:
 
 
 def file_to_json(entry: DataFile, types: Types) -> list[Any]:
-    """Made once for an entry: nobody may change it."""
-    if entry.encoded is None:
+    """Made once for an entry, as those in a pointer are written again with each commit: nobody may change
+    it. It stays beside the fields, which alone are what `replace` copies."""
+    encoded: list[Any] | None = entry.__dict__.get("encoded")
+    if encoded is None:
         body = file_values(entry)
         body.insert(FILE_MEMBERS.index("stats"), stats_to_json(entry.stats, entry.schema_id, types))
-        object.__setattr__(entry, "encoded", trim(body))
-    assert entry.encoded is not None
-    return entry.encoded
+        encoded = entry.__dict__["encoded"] = trim(body)
+    return encoded
 
 
 def file_values(entry: DataFile) -> list[Any]:

@@ -14,30 +14,26 @@ docs/SQL.md has the functions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from inlay.format.predicate import Predicate, field_ids
 from inlay.format.schema import Primitive, Type, Value
+from inlay.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Record):
     """A column, or a field of a struct."""
 
     field_id: int
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(Record):
     """A literal in physical form; numbers are decimals, as written. NULL has no type."""
 
     value: Value | None
     type: Type | None
 
 
-@dataclass(frozen=True, slots=True)
-class Test:
+class Test(Record):
     """A condition of the format's own grammar."""
 
     predicate: Predicate
@@ -47,8 +43,7 @@ class Test:
         return Primitive("bool")
 
 
-@dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(Record):
     """A function or an operator of values. `detail` is its part that does not depend on the row: a unit, a
     pattern, a key."""
 
@@ -61,8 +56,7 @@ class Apply:
 Expression = Column | Constant | Test | Apply
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Record):
     """Rows for which `predicate` is TRUE and, unless it is None, `calculated` too. `text` is the SQL
     text; `timed`: it depends on the time at which it was read."""
 
@@ -72,15 +66,13 @@ class Condition:
     timed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Assigned:
+class Assigned(Record):
     """A constant of the type of the column it is assigned to; None is NULL."""
 
     value: Value | None
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Record):
     """`field_id` is a column, or a field of a struct."""
 
     field_id: int

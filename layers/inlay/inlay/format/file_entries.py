@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, overload
 
 from inlay.format.entry import ColumnStats, DataFile, file_of, stats_of
 from inlay.format.schema import Primitive, Value
+from inlay.record import Record
 
 
 def packed(values: Sequence[Any]) -> Sequence[Any]:
@@ -24,8 +24,7 @@ def packed(values: Sequence[Any]) -> Sequence[Any]:
         return values
 
 
-@dataclass(frozen=True, slots=True)
-class StatsColumn:
+class StatsColumn(Record):
     """Bounds of one field in one type, a value for each entry; an entry without flags has none."""
 
     field_id: int

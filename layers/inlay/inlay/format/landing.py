@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container
-from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
 from inlay.format.properties import REFUSED_FOLDER
+from inlay.record import Record
 
 
 class LandedKind(Enum):
@@ -30,8 +30,7 @@ class LandedKind(Enum):
 IGNORED = frozenset((LandedKind.TEMPORARY, LandedKind.MARKER))
 
 
-@dataclass(frozen=True, slots=True)
-class LandedObject:
+class LandedObject(Record):
     """What an object is, and why: `reason` continues "it is …"."""
 
     kind: LandedKind
@@ -43,8 +42,7 @@ class LandedObject:
         return self.kind in IGNORED
 
 
-@dataclass(frozen=True, slots=True)
-class Convention:
+class Convention(Record):
     """Objects that producers write beside data. `pattern` is looked for in the path within the landing
     zone, whatever the case of its letters. docs/LANDING.md has examples of each."""
 

@@ -10,8 +10,9 @@ family is a row here, one in `parquet/arrow/types.py`, and one in the table of e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, get_args
+
+from inlay.record import Record
 
 LeafName = Literal[
     "bool",
@@ -41,8 +42,7 @@ NUMERIC: frozenset[Family | None] = frozenset(("integer", "float", "decimal"))
 TEMPORAL: frozenset[Family | None] = frozenset(("date", "time", "timestamp"))
 
 
-@dataclass(frozen=True, slots=True)
-class LeafType:
+class LeafType(Record):
     """`example`: how a literal is written. `limits`: the least and the greatest value, where values are
     whole numbers of one range. `arguments`: what the type is written with, and `units` those it has."""
 

@@ -19,7 +19,6 @@ Pure, one value at a time. `inlay.parquet.write.partition` has the same for colu
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from typing import Literal, cast
@@ -38,6 +37,7 @@ from inlay.format.values import (
     nanos_per_step,
     successor,
 )
+from inlay.record import Record
 
 MASK = 0xFFFFFFFF
 FIRST, SECOND = 0xCC9E2D51, 0x1B873593
@@ -89,8 +89,7 @@ _TRANSFORM = re.compile(r"(bucket|truncate)\[([1-9][0-9]{0,9})\]")
 _HOUR_NANOS = 3600 * 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Transform:
+class Transform(Record):
     """`width`: the number of buckets, or the length truncate keeps."""
 
     name: TransformName
@@ -100,8 +99,7 @@ class Transform:
         return f"{self.name}[{self.width}]" if self.width else self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Record):
     """The values of one partition: `lower` <= value <= `upper`; None is unbounded. `upper` need not be
     reached: for texts with a prefix it is the next prefix."""
 

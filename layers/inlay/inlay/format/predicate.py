@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from typing import Any, assert_never, cast
@@ -30,6 +29,7 @@ from typing import Literal as OneOf
 from inlay.errors import CorruptTable, InvalidPredicate, InvalidRequest
 from inlay.format.schema import Primitive, Value, parse_primitive
 from inlay.format.values import compare, decode_value, encode_value, order_key
+from inlay.record import Record, set_anyway
 
 
 class Wildcard(Enum):
@@ -155,23 +155,20 @@ MAX_DEPTH = 200
 MAX_NODES = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(Record):
     """A value of a type, in physical form. Never NULL."""
 
     type: Primitive
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Record):
     field_id: int
     op: Operator
     literal: Literal
 
 
-@dataclass(frozen=True, slots=True)
-class In:
+class In(Record):
     """`field IN (…)`: all values of `type`, none NULL, at least one.
 
     Whatever their order in the source, `values` are sorted by `format.values.order_key`, without
@@ -186,37 +183,31 @@ class In:
         keys = [order_key(value) for value in self.values]
         if not all(one < other for one, other in pairwise(keys)):
             unique = dict(zip(keys, self.values, strict=True))
-            object.__setattr__(self, "values", tuple(unique[key] for key in sorted(unique)))
+            set_anyway(self, "values", tuple(unique[key] for key in sorted(unique)))
 
 
-@dataclass(frozen=True, slots=True)
-class Like:
+class Like(Record):
     field_id: int
     pattern: str
 
 
-@dataclass(frozen=True, slots=True)
-class IsNull:
+class IsNull(Record):
     field_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class And:
+class And(Record):
     parts: tuple[Predicate, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Or:
+class Or(Record):
     parts: tuple[Predicate, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(Record):
     part: Predicate
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(Record):
     """TRUE, FALSE or (None) NULL for every row."""
 
     value: bool | None

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from inlay.errors import InvalidRequest
 from inlay.format.schema import Primitive, Schema, listed_names
+from inlay.record import Record
 
 # Where the records of landed texts are listed that were refused one by one (`ingest.bad_lines`): hidden, so
 # that nothing reads them as data.
 REFUSED_FOLDER = "_refused"
 
 
-@dataclass(frozen=True, slots=True)
-class Property:
+class Property(Record):
     name: str
     default: str
     choices: tuple[str, ...] = ()

@@ -29,13 +29,13 @@ import operator
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from pyroaring import BitMap64
 
 from inlay.errors import CorruptTable, NewerFormat
+from inlay.record import Record, field
 
 _COOKIE_NO_RUNS = 12346
 _COOKIE_RUNS = 12347
@@ -158,8 +158,7 @@ _COMPRESSED = 1
 _POSITION_FIELD = 2_147_483_645
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(Record):
     """One blob as the footer describes it."""
 
     type: str

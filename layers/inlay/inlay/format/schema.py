@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from itertools import repeat
@@ -36,6 +35,7 @@ from typing import cast
 
 from inlay.errors import InvalidRequest
 from inlay.format.leaf_types import LEAF_TYPES, NUMERIC, TEMPORAL, Family, LeafName, LeafType
+from inlay.record import Record
 
 Value = bool | int | float | Decimal | str | bytes
 
@@ -46,8 +46,7 @@ _TOP: tuple[str, ...] = ()
 _WITH_ARGUMENTS = re.compile(r"([a-z0-9]+)(?:\(([^()]*)\))?")
 
 
-@dataclass(frozen=True, slots=True)
-class Primitive:
+class Primitive(Record):
     """A leaf type. `name` is without arguments: "decimal", "timestamp"."""
 
     name: LeafName
@@ -91,18 +90,15 @@ class Primitive:
         return LEAF_TYPES[self.name].family in TEMPORAL
 
 
-@dataclass(frozen=True, slots=True)
-class Struct:
+class Struct(Record):
     fields: tuple[Field, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ListOf:
+class ListOf(Record):
     element: Field
 
 
-@dataclass(frozen=True, slots=True)
-class MapOf:
+class MapOf(Record):
     key: Field
     value: Field
 
@@ -136,8 +132,7 @@ def with_fields(kind: Type, change: Callable[[Field], Field]) -> Type:
             return kind
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Record):
     """One column or nested field. `nullable` False guarantees that there are no nulls.
 
     `default` is the value of every row in a file without the column; NULL if there is none. Only
@@ -156,8 +151,7 @@ class Field:
     in_partition: int | None = None
 
 
-@dataclass(frozen=True)
-class Schema:
+class Schema(Record, dict=True):
     """The columns of a table as of schema `id` (ids count from 0). `version` is the version of the table
     that introduced it."""
 

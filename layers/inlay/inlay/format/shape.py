@@ -16,16 +16,16 @@ shape is one of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from inlay.record import Record
 
 COUNT = range(2**63)
 # Microseconds up to the year 9999, where dates end.
 TIME = range(253_402_300_800_000_000)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Record):
     """A list of members in their places."""
 
     members: tuple[Any, ...]
@@ -36,8 +36,7 @@ class Row:
         return cls(members, open)
 
 
-@dataclass(frozen=True, slots=True)
-class Map:
+class Map(Record):
     """An object whose names are data."""
 
     each: Any

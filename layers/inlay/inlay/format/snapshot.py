@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, Literal, TypeVar
 
 from pyroaring import FrozenBitMap
@@ -27,6 +26,7 @@ from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Marker
 from inlay.format.predicate import Predicate
 from inlay.format.properties import COMMIT_NOTE, NOTED_VERSIONS, Properties
 from inlay.format.schema import Field, Schema
+from inlay.record import Record, field, replace
 
 # Frozen: version 1 stays readable for ever (tests/golden/v1). Version 0 was the format in development.
 FORMAT_VERSION = 1
@@ -58,8 +58,7 @@ NO_DEAD = FrozenBitMap()
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class Segment(Record, kw_only=True):
     """A reference to an immutable segment; `dead` are the ordinals of its entries that are no longer
     live.
 
@@ -93,16 +92,14 @@ class Segment:
         return self.count - self.settled - len(self.dead)
 
 
-@dataclass(frozen=True, slots=True)
-class Tier(Generic[T]):
+class Tier(Record, Generic[T]):
     """Entries of one kind: segments from oldest to newest, then the newest entries inline."""
 
     segments: tuple[Segment, ...] = ()
     inline: tuple[T, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
+class Ledger(Record, kw_only=True):
     """What has been applied. Nothing older than `horizon_us` is remembered: an older request is refused,
     because it is no longer known whether it was applied."""
 
@@ -112,8 +109,7 @@ class Ledger:
     streams: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class Commit(Record, kw_only=True):
     """Who made a version. `id` is unique for ever: a writer recognises its own commit by it."""
 
     id: str
@@ -130,8 +126,7 @@ class Commit:
     removed_markers: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Boundary:
+class Boundary(Record):
     """Objects whose upload started before `time_us` (the store's clock) may be deleted when unreachable,
     so no commit may add them. Set by GC and erasure at `version`; None: see `with_open_times`."""
 
@@ -139,8 +134,7 @@ class Boundary:
     time_us: int | None = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Expiration:
+class Expiration(Record):
     """Versions up to `through` were expired at `time_us`; they are GC roots until the grace has passed.
     None: see `with_open_times`."""
 
@@ -148,8 +142,7 @@ class Expiration:
     time_us: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class HeadObject:
+class HeadObject(Record):
     """An immutable object that holds the content of a ref (`format.snapshot`)."""
 
     id: str
@@ -159,8 +152,7 @@ class HeadObject:
 RefKind = Literal["tag", "branch"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ref:
+class Ref(Record, kw_only=True):
     """A tag or a branch: a name for a content, protected from expiry. `hold` is a legal hold.
 
     The content is main's at `version` or, with a `head`, that of the commit `version` as stored in the
@@ -189,8 +181,7 @@ class Ref:
 Phase = Literal["rewrite", "purge", "sweep"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Erasure:
+class Erasure(Record, kw_only=True):
     """An erasure in progress (docs/FORMAT.md, "Erasure"). `phase`: see `plan.erasure`.
 
     `predicate` is itself personal data: once no file holds a row it selects, it is None, and `digest`,
@@ -214,8 +205,7 @@ class Erasure:
     phase_version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaObject:
+class SchemaObject(Record):
     """Schemas stored separately, so that the pointer need not carry them at every commit: those with
     `ids`, in the immutable object `id` of `size` bytes."""
 
@@ -224,8 +214,7 @@ class SchemaObject:
     ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionField:
+class PartitionField(Record):
     """One partition value: `transform` of column `source`; specs stay with the table for ever."""
 
     source: int
@@ -233,14 +222,12 @@ class PartitionField:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionSpec:
+class PartitionSpec(Record):
     id: int
     fields: tuple[PartitionField, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(Record):
     """Sums over all live entries; `rows` are physical rows, deleted ones included."""
 
     files: int = 0
@@ -263,8 +250,7 @@ class Totals:
 UNPARTITIONED = PartitionSpec(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class Content(Record, kw_only=True):
     """Which rows exist and how they are stored. `version` is the commit that made this content; `changed`
     and `replaced` are the versions that last changed its rows or columns, and that last replaced it as a
     whole."""
@@ -282,8 +268,7 @@ class Content:
     replaced: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot(Content):
+class Snapshot(Content, kw_only=True):
     """One version of a table, whole: a content, and what the table has beside it."""
 
     table_id: str
@@ -382,7 +367,7 @@ def thin_time_index(
 
 def members_of(content: Content) -> dict[str, Any]:
     """What a content consists of, by name; of a snapshot nothing else."""
-    return {member.name: getattr(content, member.name) for member in fields(Content)}
+    return {name: getattr(content, name) for name in Content.__struct_fields__}
 
 
 def content_of(snapshot: Snapshot) -> Content:
@@ -401,8 +386,7 @@ MAX_NOTE_BYTES = 2_048
 MAX_NOTED_VERSIONS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Record):
     """A message and metadata that the author attaches to a commit. It is part of its version: committed by
     the same swap or not at all, read with the version at no cost, and gone when the version expires. It is
     a property of the snapshot (docs/FORMAT.md, section 5) that names its version, so a library

@@ -9,7 +9,6 @@ would have without a transaction. Libraries that know version 1 only refuse the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 from uuid import UUID
@@ -18,13 +17,13 @@ from inlay.errors import CorruptTable
 from inlay.format.codec import MAX_FRAME_BYTES, decode_frame, encode_frame, guarded
 from inlay.format.keys import decision_key
 from inlay.format.values import as_count, as_text, bytes_from_text, bytes_to_text
+from inlay.record import Record
 
 # The format version of what is here.
 VERSION = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Participant:
+class Participant(Record):
     """`version` of the table with this id, at `uri`, is what the transaction was planned on."""
 
     table_id: str
@@ -32,8 +31,7 @@ class Participant:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(Record):
     """`decision` is where the object that decides it is, or will be, as a URI. From `deadline_us` on, by
     the store's clock, anybody who is kept waiting may decide that it is aborted."""
 
@@ -50,8 +48,7 @@ def commit_id(transaction_id: str, table_id: str) -> str:
     return str(UUID(bytes=blake2b(message, digest_size=16).digest(), version=4))
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Record):
     """What the pointer of a participant holds: `current` is the frame that was there, `pending` the next
     version's; None where the table is only read."""
 
@@ -64,8 +61,7 @@ class Prepared:
         return self.pending if committed and self.pending is not None else self.current
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Record):
     """Whoever creates the object has decided."""
 
     transaction_id: str

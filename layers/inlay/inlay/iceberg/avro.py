@@ -12,10 +12,10 @@ import json
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from inlay.errors import CorruptTable, UnsupportedTable
+from inlay.record import Mutable, Record
 
 MAGIC = b"Obj\x01"
 # Records of a block: a reader holds one block at a time.
@@ -140,16 +140,14 @@ def _writer(schema: Any) -> Writer:
 # -- reading --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class AvroFile:
+class AvroFile(Record):
     """`metadata` is the file's own, the records are by its own schema."""
 
     metadata: Mapping[str, str]
     records: tuple[dict[str, Any], ...]
 
 
-@dataclass(slots=True)
-class _Input:
+class _Input(Mutable):
     data: bytes
     at: int = 0
 

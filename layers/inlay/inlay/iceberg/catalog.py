@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, Protocol
@@ -41,6 +40,7 @@ from inlay.iceberg.commit import (
     read_request,
 )
 from inlay.iceberg.credentials import credentials_answer, with_credentials
+from inlay.record import Record
 
 _TABLES = "/v1/{prefix}/namespaces/{namespace}/tables"
 ENDPOINTS = (
@@ -68,8 +68,7 @@ _SIZE = re.compile(r"[1-9][0-9]{0,8}")
 _CONFLICTS = (ConcurrentChange, CommitContention)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Record):
     """`body` is JSON, or empty."""
 
     status: int
@@ -100,8 +99,7 @@ class Credentials(Protocol):
     def lent(self, table: str) -> tuple[str, Mapping[str, str]]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Catalog:
+class Catalog(Record):
     """`published` lists the names of published tables that come after one, in order, and is read only as
     far as a page goes; `pointer` reads the published pointer of one. `writes` None: it is read only;
     `credentials` None: engines have their own."""

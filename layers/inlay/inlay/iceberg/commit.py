@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from math import isfinite
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 
 from inlay.errors import InlayError, InvalidRequest
 from inlay.iceberg.metadata import MAIN
+from inlay.record import Record
 
 # Iceberg's writers send some kilobytes; schemas of thousands of columns some megabytes.
 MAX_REQUEST_BYTES = 16 * 1024 * 1024
@@ -31,8 +31,7 @@ T = TypeVar("T")
 Json = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRequest:
+class CommitRequest(Record):
     """One POST. `idempotency_key` names it where the client repeats it."""
 
     requirements: tuple[Json, ...]

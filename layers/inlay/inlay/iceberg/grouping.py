@@ -13,10 +13,10 @@ on what the last publication chose (`leaves_of_a_group`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 
 from inlay.format.snapshot import SEGMENT_MAX_ENTRIES, Segment
+from inlay.record import Record
 
 # A leaf with 1,024 entries is 30 to 150 KB as a manifest, which is written again when one of them goes;
 # each manifest is some 55 bytes of the list, which every publication writes. Groups of one leaf keep the
@@ -26,8 +26,7 @@ MAX_LEAVES_OF_A_GROUP = 8
 DIGEST_BYTES = 9
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Record):
     """`leaves` of one tier or, when empty, the entries in the pointer. `digest` identifies the content."""
 
     digest: str

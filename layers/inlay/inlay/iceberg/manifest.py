@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from inlay.errors import CorruptTable
 from inlay.format.schema import Value
 from inlay.iceberg.avro import decode_avro, encode_avro
 from inlay.iceberg.schema import Bounds, Spec, summaries
+from inlay.record import Record, field
 
 EXISTING, ADDED, DELETED = 0, 1, 2
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Record, kw_only=True):
     """A data file, or the deletes of one, in a published snapshot. `snapshot_id` and `sequence` are those
     of the snapshot that added it; 0: this one. `partition` are values as in Inlay's entries."""
 
@@ -46,8 +45,7 @@ class Entry:
         return self.size if self.length is None else self.length
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class Manifest(Record, kw_only=True):
     """A manifest as described in its list."""
 
     path: str
@@ -326,8 +324,7 @@ def _count(record: Mapping[str, Any], status: str, what: str) -> int:
     return record.get(f"{status}_{what}_count") or record.get(f"{status}_data_{what}_count") or 0
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(Record):
     """A live entry of a manifest: `record` is the data file's, inherited values included."""
 
     entry: Entry

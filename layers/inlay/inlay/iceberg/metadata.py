@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
@@ -19,6 +18,7 @@ from inlay.errors import CorruptTable
 from inlay.format.snapshot import Note, RefKind, Snapshot, note_of
 from inlay.iceberg.manifest import Manifest
 from inlay.iceberg.schema import Specs
+from inlay.record import Record, field
 
 # Snapshots a published table offers for time travel: each adds some 300 bytes to every publication.
 MAX_SNAPSHOTS = 8
@@ -69,8 +69,7 @@ def _id_of(text: str) -> int | None:
     return int(text) if is_number and 0 < int(text) <= _MAX_ID else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class Published(Record, kw_only=True):
     """A published snapshot: Inlay's `version`, its manifest list, its totals. `id` is the version, or what
     the engine that committed it calls it; `parent` is such an id."""
 
@@ -123,8 +122,7 @@ class Published:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publication:
+class Publication(Record, kw_only=True):
     """The content of the published pointer. `commit` is the id of the commit that made the version: a table
     that was put back has another one. Empty: published before ids were noted."""
 
@@ -150,8 +148,7 @@ class Publication:
         return next(s for s in (*self.snapshots, *self.branches) if s.id == self.current_id)
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedRef:
+class PublishedRef(Record):
     kind: RefKind
     id: int  # of a published snapshot
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import lru_cache
 from typing import Any
@@ -28,6 +27,7 @@ from inlay.format.partition import (
 )
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, Value
 from inlay.format.snapshot import PartitionSpec
+from inlay.record import Record
 
 MAX_DECIMAL_DIGITS = 38
 # Ids of Iceberg's partition fields start here.
@@ -264,8 +264,7 @@ def _unscaled(kind: Primitive, value: Value) -> int:
     return int(shifted)
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Record):
     """Bounds of one column in one file; None where none is certain for every engine."""
 
     lower: bytes | None = None
@@ -303,8 +302,7 @@ def _bound(kind: Primitive, value: Value | None) -> bytes | None:
 # -- partitions -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionColumn:
+class PartitionColumn(Record):
     """One field of a published spec. `kind` is the type of its values."""
 
     source: int
@@ -337,8 +335,7 @@ class PartitionColumn:
         return None if value is None else avro_value(self.kind, value)
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(Record):
     """A published partition spec; without columns it is the spec of files in no single partition."""
 
     id: int
@@ -380,8 +377,7 @@ class Spec:
 UNPARTITIONED = Spec(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Specs:
+class Specs(Record):
     """The specs of a table, as far as Iceberg can express them with the table's current columns. A file of
     another spec, whose values had another meaning when it was written, or on whose partition engines do not
     agree, is published in no partition."""

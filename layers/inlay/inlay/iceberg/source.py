@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -32,12 +31,12 @@ from inlay.format.snapshot import PartitionField
 from inlay.format.values import EXACT, decode_value, physical, to_float32
 from inlay.iceberg.manifest import DATA, Manifest, Read, decode_manifest
 from inlay.plan.foreign_columns import MAX_DEPTH, ForeignColumns, Part, Path
+from inlay.record import Record, field
 
 VERSIONS = (1, 2, 3)
 
 
-@dataclass(frozen=True, slots=True)
-class SourceSpec:
+class SourceSpec(Record):
     """A partition spec. `fields` are Inlay's; None where it cannot be one, for `reason`. `kept` are, for
     each of them, its place among the source's fields, its transform and the type of its source."""
 
@@ -73,8 +72,7 @@ class SourceSpec:
         return values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceTable:
+class SourceTable(Record, kw_only=True):
     """Table metadata. `names` are by field id the names that files without ids may use (None: the table has
     no name mapping); `snapshot_id` and `manifest_list` are None for a table without rows."""
 
@@ -393,8 +391,7 @@ def _mapped(bodies: Any, depth: int) -> Iterator[tuple[int, tuple[str, ...]]]:
 # -- manifests ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceFile:
+class SourceFile(Record, kw_only=True):
     """A live file of a manifest: data, or deletes."""
 
     path: str

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from threading import Event, Lock
 from typing import Any, TypeVar
 
+from inlay.record import Mutable, field
 from inlay.storage.wrapped import PerProcess
 
 # Footers take some KB, deletion vectors some MB: this holds those of a table of thousands of files.
@@ -24,8 +24,7 @@ FOLDER_VARIABLE = "INLAY_CACHE_DIR"
 T = TypeVar("T")
 
 
-@dataclass(slots=True, eq=False)
-class _Loading:
+class _Loading(Mutable, eq=False):
     """A value that one thread loads and others wait for. `value` has one item once it is there; without
     one the load has failed."""
 
@@ -33,8 +32,7 @@ class _Loading:
     value: list[Any] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Held:
+class _Held(Mutable):
     lock: Lock = field(default_factory=Lock)
     entries: OrderedDict[str, tuple[Any, int]] = field(default_factory=OrderedDict)
     bytes: int = 0

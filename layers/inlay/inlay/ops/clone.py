@@ -24,8 +24,6 @@ Whoever drops a clone lifts the hold: nothing in the clone can be relied on to s
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from inlay.errors import InvalidRequest, TableExists, VersionNotFound
 from inlay.format.entry import DataFile
 from inlay.format.properties import REMEMBERED
@@ -39,6 +37,7 @@ from inlay.plan.change import Change, SetRefs
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.scan import FileTask
+from inlay.record import replace
 
 CLONE = "clone"
 _HOLD = "clone-"

@@ -27,7 +27,6 @@ reported.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +67,7 @@ from inlay.plan.maintain.roots import (
     Tally,
     cutoff_with_margin,
 )
+from inlay.record import Record, field, replace
 from inlay.storage.base import DeleteFailure, Upload
 
 if TYPE_CHECKING:
@@ -75,8 +75,7 @@ if TYPE_CHECKING:
     from inlay.ops.maintain.garbage_ranges import RangeWorker
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectResult(Shown):
+class CollectResult(Record, Shown, kw_only=True):
     """`objects` and `bytes` were deleted (in a dry run: would be), by `kinds`; `young` unneeded objects are
     within their grace. `unknown` objects are not of this library; at most 100 are named. `keys` names up to
     1,000 of the deleted objects. `erased_objects` were deleted for erasures, `receipts` written for those

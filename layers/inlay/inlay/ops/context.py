@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -24,6 +23,7 @@ from inlay.format.snapshot import Note
 from inlay.ops.cache import ObjectCache
 from inlay.parquet.read.ranges import Objects
 from inlay.plan.refs import MAIN, check_name
+from inlay.record import Mutable, Record, field, replace
 from inlay.storage.base import Got, Head, ObjectStore
 from inlay.storage.open import below, open_store
 from inlay.storage.wrapped import (
@@ -145,8 +145,7 @@ class Shared:
         return self._made.setdefault(kind, kind()) if shared is None else shared
 
 
-@dataclass(slots=True)
-class _Places:
+class _Places(Mutable):
     """Of one process, what the contexts on each table share, as long as there is one."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -166,8 +165,7 @@ def shared_at(store: ObjectStore, root: str) -> Shared:
         return places.shared.setdefault(place, Shared())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class Context(Record, kw_only=True):
     """One table, as seen by one caller.
 
     `root` is the table's key within the store, without a trailing slash ("" is the bucket itself);

@@ -23,7 +23,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from uuid import UUID, uuid5
 
 from inlay.errors import InlayError, InvalidRequest, KeyTaken
@@ -50,6 +49,7 @@ from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.scan import FileTask
+from inlay.record import Record, field, replace
 from inlay.storage.base import Got, Head, Location
 
 COPY = "copy"
@@ -59,8 +59,7 @@ FORGETS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Copied:
+class Copied(Record, kw_only=True):
     """The new table. Of its files, `copied` are the source's, copied on the server, `written` were made of
     live rows. `notes` say what did not come along."""
 
@@ -117,8 +116,7 @@ def with_files(ctx: Context, base: LoadedTable, files: Iterable[DataFile], why: 
 # -- what was begun -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Begun:
+class _Begun(Record):
     """The id of a copy, and by key the sizes of what earlier tries have left."""
 
     id: UUID

@@ -7,7 +7,6 @@ hit nothing of what came to main meanwhile. What both changed and cannot be comb
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
 
 from pyroaring import BitMap64
 
@@ -38,6 +37,7 @@ from inlay.plan.metadata.state import State
 from inlay.plan.pruning.compared import uncompared
 from inlay.plan.refs import LEVEL_WITH_MAIN, MERGE, ref_view
 from inlay.plan.scan import FileTask
+from inlay.record import replace
 
 
 def merge_diverged(

@@ -14,7 +14,6 @@ commit. A table that somebody creates at the place meanwhile is not deleted with
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from inlay.errors import (
     ConcurrentChange,
@@ -31,6 +30,7 @@ from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_again, load_pointer
 from inlay.ops.metadata.needed_decisions import needed_decisions
 from inlay.plan.change import Request
+from inlay.record import Record
 from inlay.storage.base import Got, Head, ObjectInfo
 
 # Beside the format: when the table was dropped is when this object was written.
@@ -41,8 +41,7 @@ _BATCH = 1_000
 _KEPT = (ObjectKind.RECEIPT, ObjectKind.UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
+class Dropped(Record, kw_only=True):
     """What a drop did, or (`dry_run`) would do. `objects` and `bytes` are what the table has; they are
     `deleted`, or will be by a call after `due_us` (microseconds since 1970, the store's clock). `kept`
     objects stay: receipts and what is not the table's."""

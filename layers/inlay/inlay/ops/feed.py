@@ -17,7 +17,6 @@ only what the step's units name, so any process can read a step, or some of its 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -51,6 +50,7 @@ from inlay.plan.feed import FeedUnit, NeedMore, Step, keeps_rows, plan_step, rep
 from inlay.plan.metadata.state import State
 from inlay.plan.refs import held_versions
 from inlay.plan.scan import FileTask
+from inlay.record import Record, field, replace
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = (
     "_change_type",
@@ -67,8 +67,7 @@ SAID = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeedRows:
+class FeedRows(Record, dict=True, kw_only=True):
     """The form of the rows: columns `ids` of `schema`, for rows that `where` selects. `key` is the table's
     primary key, by which updates are paired; () for none."""
 

@@ -9,7 +9,6 @@ rows are paired. A part has a step, or some units of one, without the statistics
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pyarrow as pa
@@ -35,10 +34,10 @@ from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.refs import MERGE
 from inlay.plan.scan import FileTask, plan_scan
+from inlay.record import Record, replace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedParts:
+class FeedParts(Record, kw_only=True):
     """Columns `ids` of `schema`, of the rows that `where` selects. `key` is the table's primary key, by
     which updates are paired; () for none. A part, or the changes of one version, are the same with their
     `step`."""

@@ -19,7 +19,6 @@ what they deleted would be missing: both refuse by name.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import assert_never
 
 from inlay.errors import ConcurrentChange, InvalidRequest
@@ -35,6 +34,7 @@ from inlay.ops.metadata.publication import load_publication
 from inlay.ops.publish.publish import publish
 from inlay.plan.change import Change, HandOver, SameMain
 from inlay.plan.maintain.roots import Listed
+from inlay.record import Record, replace
 
 # Others may commit between the publication and the mark.
 MAX_ROUNDS = 8
@@ -42,8 +42,7 @@ HAND_OVER, TAKE_BACK = "hand_over", "take_back"
 _SECOND_US = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandOverResult:
+class HandOverResult(Record, kw_only=True):
     """`metadata` is the file to register in the other catalog: `published` is its version. `version` is the
     table's with the mark."""
 
@@ -53,8 +52,7 @@ class HandOverResult:
     format: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakeBackResult:
+class TakeBackResult(Record, kw_only=True):
     """`others` objects were written by others meanwhile: nothing in this table names them."""
 
     version: int

@@ -15,7 +15,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -32,6 +31,7 @@ from inlay.parquet.arrow.pieces import narrow, pieces
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.arrow.words import words_of
 from inlay.plan.change_records import Operations
+from inlay.record import Record
 from inlay.text.bytes import compression_of, decompressed, reading
 from inlay.text.connect import RecordShape
 from inlay.text.dates import DateFormats
@@ -75,8 +75,7 @@ _WRITE = (
 _SPOOLED = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Inferred:
+class Inferred(Record):
     """A schema, and where it was inferred from values how many rows these were. `dates`: columns of dates
     that are not in ISO's form, and are texts therefore."""
 
@@ -86,8 +85,7 @@ class Inferred:
     dates: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LocalFiles:
+class LocalFiles(Record):
     """Local files, and how those that are text are written."""
 
     paths: tuple[str, ...]

@@ -7,7 +7,6 @@ and one that another process changed meanwhile is read again before it is change
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from inlay.errors import InvalidRequest, MergeConflict, RefExists, RefHeld, VersionNotFound
@@ -27,6 +26,7 @@ from inlay.ops.metadata.load import (
 from inlay.plan.change import Change, ReplaceContent, Request, Retained, SameMain, SetRefs
 from inlay.plan.pruning.prune import lacks_columns_of
 from inlay.plan.refs import LEVEL_WITH_MAIN, MAIN, THIS_VERSION, check_name, is_retained
+from inlay.record import Record, replace
 
 if TYPE_CHECKING:
     from inlay.ops.diverged import Positions
@@ -164,8 +164,7 @@ def each_content(ctx: Context, main: LoadedTable) -> Iterator[tuple[str | None, 
         yield name, replace(loaded, state=load_entries(at, loaded.state))
 
 
-@dataclass(frozen=True, slots=True)
-class LiveFile:
+class LiveFile(Record):
     """A live file and the schemas to read it by: the one it was written under, and the current one."""
 
     entry: DataFile

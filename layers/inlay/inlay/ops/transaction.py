@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 
 from inlay.errors import (
@@ -83,6 +82,7 @@ from inlay.plan.change import Change, Conflict, Proposal, Request
 from inlay.plan.commit.apply import apply, seal
 from inlay.plan.maintain.roots import DECISIONS_KEPT_US
 from inlay.plan.metadata.state import State
+from inlay.record import LATER, Mutable, Record, replace
 from inlay.storage.base import IfMatch, Written
 
 # All of them are named in each prepared frame, some 100 bytes each.
@@ -94,8 +94,7 @@ DEADLINE_SECONDS = 10
 MAX_CUTS = 50
 
 
-@dataclass(slots=True, eq=False)
-class Part:
+class Part(Mutable, eq=False):
     """One table of a transaction: `change` on it, None where there is nothing to do. `fixed`: it was read,
     and no other version than `base` will do. `replan` plans the change again on a newer version, where its
     input can be read again."""
@@ -106,7 +105,7 @@ class Part:
     replan: Callable[[LoadedTable], Planned | None] | None = None
     fixed: bool = False
     plans: int = 1
-    written: WrittenSegments = field(init=False)
+    written: WrittenSegments = LATER
 
     def __post_init__(self) -> None:
         self.written = WrittenSegments(self.ctx.new_id())
@@ -116,8 +115,7 @@ class Part:
         return self.base.pointer.table_id
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Record):
     change: Change
     base: LoadedTable
 
@@ -125,8 +123,7 @@ class Planned:
 Result = Committed | Skipped
 
 
-@dataclass(slots=True)
-class Hold:
+class Hold(Mutable):
     """Takes the change of an operation in place of its commit (`Context.hold`), and answers as if that had
     been made: the operation need not know. One: an operation that commits more than once is refused."""
 
@@ -153,8 +150,7 @@ class Hold:
         return Committed(after, outcome.duplicates, outcome.skipped)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready:
+class _Ready(Record):
     """A part whose change holds on `base`; without a proposal it is only read."""
 
     part: Part

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -44,6 +43,7 @@ from inlay.plan.pruning.partitions import with_partition_values
 from inlay.plan.pruning.prune import in_type
 from inlay.plan.scan import FileTask
 from inlay.plan.verify import column_of, contradictions
+from inlay.record import replace
 from inlay.storage.base import ByteRange
 
 Problem = tuple[str, str]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from inlay.errors import InvalidRequest
+from inlay.record import Record
 
 MONTHS = [
     *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
@@ -67,8 +67,7 @@ def pieces(text: str) -> list[tuple[str, str]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class DateFormat:
+class DateFormat(Record):
     """A format to read by. `pattern` is a regular expression of RE2 with a group for each of `parts`."""
 
     text: str

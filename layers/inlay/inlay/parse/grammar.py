@@ -19,7 +19,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
 from typing import Any, Protocol, TypeVar
@@ -49,6 +48,7 @@ from inlay.parse.syntax import (
 )
 from inlay.parse.times import read_span, read_typed
 from inlay.parse.values import Values, written_of
+from inlay.record import Record, replace
 
 _Node = TypeVar("_Node", bound=Syntax)
 
@@ -100,8 +100,7 @@ _TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(Record):
     kind: str  # a group of _TOKEN, or "end"
     text: str
     at: int
@@ -584,7 +583,7 @@ def _check_depth(root: Syntax) -> None:
 
 def children(node: Syntax) -> Iterator[Syntax]:
     """The direct children of a node of any kind, in the order of the text."""
-    return _syntax_in(tuple(getattr(node, member.name) for member in fields(node)))
+    return _syntax_in(tuple(getattr(node, name) for name in node.__struct_fields__))
 
 
 def _syntax_in(member: Any) -> Iterator[Syntax]:
@@ -598,12 +597,12 @@ def _syntax_in(member: Any) -> Iterator[Syntax]:
 def rebuilt(node: _Node, change: Callable[[Syntax], Syntax]) -> _Node:
     """The node with each of its direct children changed, in the order of the text."""
     changed: dict[str, Any] = {}
-    for member in fields(node):
-        value = getattr(node, member.name)
+    for name in node.__struct_fields__:
+        value = getattr(node, name)
         if isinstance(value, Syntax):  # of a long sum: no frame more than needed
-            changed[member.name] = change(value)
+            changed[name] = change(value)
         elif isinstance(value, tuple):
-            changed[member.name] = _within(value, change)
+            changed[name] = _within(value, change)
     return replace(node, **changed)
 
 

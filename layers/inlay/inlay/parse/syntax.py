@@ -6,46 +6,40 @@ later errors can point at it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from inlay.format.binding import Written
 from inlay.format.schema import Primitive
+from inlay.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Record):
     """An INTERVAL: months, and nanoseconds in addition."""
 
     months: int
     nanos: int
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(Record):
     """A column: parts of its path, each with whether it was quoted."""
 
     parts: tuple[tuple[str, bool], ...]
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Record):
     """A literal; None is NULL."""
 
     value: Written | Span | None
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Calculation:
+class Calculation(Record):
     op: str  # + - * / % ||
     left: Syntax
     right: Syntax
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Record):
     """A function, its name in upper case. EXTRACT(year FROM x) is YEAR(x)."""
 
     function: str
@@ -53,15 +47,13 @@ class Call:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cast:
+class Cast(Record):
     operand: Syntax
     to: Primitive
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Record):
     """The value of the first condition that is TRUE."""
 
     branches: tuple[tuple[Syntax, Syntax], ...]
@@ -69,8 +61,7 @@ class Case:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Element:
+class Element(Record):
     """`x[1]`, `m['key']`."""
 
     operand: Syntax
@@ -78,8 +69,7 @@ class Element:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Record):
     """`x[1].name`: a field of a struct that has no path of its own."""
 
     operand: Syntax
@@ -92,16 +82,14 @@ class Member:
 DISTINCT = "distinct"
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Record):
     op: str
     left: Syntax
     right: Syntax
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+class Between(Record):
     operand: Syntax
     low: Syntax
     high: Syntax
@@ -109,16 +97,14 @@ class Between:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(Record):
     operand: Syntax
     items: tuple[Syntax, ...]
     negated: bool
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Matches:
+class Matches(Record):
     operand: Syntax
     pattern: Syntax
     escape: str | None
@@ -127,23 +113,20 @@ class Matches:
     any_case: bool = False  # ILIKE
 
 
-@dataclass(frozen=True, slots=True)
-class Is:
+class Is(Record):
     operand: Syntax
     what: bool | None
     negated: bool
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(Record):
     op: str  # AND OR
     parts: tuple[Syntax, ...]
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Negated:
+class Negated(Record):
     part: Syntax
     at: int
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -18,13 +17,13 @@ from inlay.errors import InvalidPredicate, InvalidRequest, a_type
 from inlay.format.binding import Clock, Day, Flag, Moment, Number, Octets, Text, Written
 from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT
 from inlay.parse.times import read_clock, read_moment
+from inlay.record import Record
 
 _EPOCH = date(1970, 1, 1)
 _ARROW_TIME = re.compile(r"(date|time|timestamp)(?:32|64)?\[(day|s|ms|us|ns)(, tz=.+)?\]")
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(Record):
     """A value in place of SQL text, as `inlay.lit` makes it."""
 
     value: Any

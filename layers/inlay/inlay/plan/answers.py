@@ -3,17 +3,16 @@ reads imports these, and nothing of changes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from inlay.format.snapshot import Segment
+from inlay.record import Record
 
 # What a segment holds: entries of one tier, or references to such segments.
 SegmentKind = Literal["files", "markers", "ledger", "nodes"]
 
 
-@dataclass(frozen=True, slots=True)
-class NeedSegments:
+class NeedSegments(Record):
     """The plan depends on the content of these segments: load them and plan again."""
 
     files: tuple[Segment, ...] = ()
@@ -21,8 +20,7 @@ class NeedSegments:
     ledger: tuple[Segment, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
+class Conflict(Record):
     """Cannot be applied to this base. `gone` names files that were read or marked and are no longer live:
     plan again for the files that replaced them."""
 
@@ -30,16 +28,14 @@ class Conflict:
     gone: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class AlreadyApplied:
+class AlreadyApplied(Record):
     """Everything requested was applied before; `version` applied it, if the ledger has it."""
 
     version: int | None
     duplicates: frozenset[bytes] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRefused:
+class RequestRefused(Record):
     """The request can never be applied: too old for the ledger, or its id was used with another body, or
     rows that it adds are in the table (`twice`)."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -33,13 +32,13 @@ from inlay.plan.answers import NeedSegments as NeedSegments
 from inlay.plan.answers import RequestRefused as RequestRefused
 from inlay.plan.answers import SegmentKind as SegmentKind
 from inlay.plan.positions import PositionMap
+from inlay.record import Record, field
 
 if TYPE_CHECKING:
     from inlay.plan.schema_evolution import Evolution
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Record):
     """An event or request as stored in the ledger. `time_us` is when it was made, by the sender's clock
     (S3's eventTime, the queue's sent time); None when unknown. `may_be_older`: that is only when it was
     sent last, so it may have been applied long before."""
@@ -84,8 +83,7 @@ class Request:
 # -- requirements: what must hold on the base, whichever it is -------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Reads:
+class Reads(Record):
     """The rows that this change was derived from have not changed.
 
     `predicate` selected the rows that were read (None: every row), as of `version`; `files` are the
@@ -97,72 +95,62 @@ class Reads:
     files: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class NoNewColumns:
+class NoNewColumns(Record):
     """The table has no column, and no field of one, but `fields`: rows that replace others have a value for
     each."""
 
     fields: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class SameContent:
+class SameContent(Record):
     """No restore, merge or fast-forward has replaced the content since `version`."""
 
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class SameMain:
+class SameMain(Record):
     """No row or column of main has changed since `Snapshot.changed` was `changed`."""
 
     changed: int
 
 
-@dataclass(frozen=True, slots=True)
-class Retained:
+class Retained(Record):
     """The content of `source` is kept, by a ref or by its version, until the commit takes it over."""
 
     source: Ref
 
 
-@dataclass(frozen=True, slots=True)
-class OnlyRefs:
+class OnlyRefs(Record):
     """There are no other refs, and none is under a legal hold: each was searched for what an erasure
     names."""
 
     refs: Mapping[str, Ref]
 
 
-@dataclass(frozen=True, slots=True)
-class OnlyHolds:
+class OnlyHolds(Record):
     """No other ref is under a legal hold: each of these was searched for what an erasure names."""
 
     refs: Mapping[str, Ref]
 
 
-@dataclass(frozen=True, slots=True)
-class OnlyFiles:
+class OnlyFiles(Record):
     """No other file is live: each was searched for what an erasure names."""
 
     keys: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class AllClean:
+class AllClean(Record):
     """No file holds rows, or rows hidden by deletes, of the erasures that the change advances."""
 
 
-@dataclass(frozen=True, slots=True)
-class SameProperty:
+class SameProperty(Record):
     """The property is what its new value was made from; None: it is not set."""
 
     name: str
     value: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class SameSchema:
+class SameSchema(Record):
     """The columns, with their types, are those that the change was planned on."""
 
     schema_id: int
@@ -186,8 +174,7 @@ Requirement = (
 # -- updates: what a change does to rows and entries ------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(Record):
     """A piece of maintenance: `inputs` become `outputs`, with the same rows except those deletes remove.
 
     Planned on `version`, having applied every marker that could hit an input then (`applied_all`) or only
@@ -206,8 +193,7 @@ class Unit:
     erased: tuple[tuple[str, int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AddFiles:
+class AddFiles(Record):
     """`sources_us`: when the objects that files were made from were uploaded, by key of the file, for open
     erasures. `compared`: the columns of other writers' files whose statistics were compared with the rows;
     the key must be among them (`plan.pruning.compared`)."""
@@ -217,42 +203,36 @@ class AddFiles:
     compared: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class AddMarkers:
+class AddMarkers(Record):
     """A marker of a file requires that the file is live, unless the same change adds it."""
 
     markers: tuple[Marker, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveFiles:
+class RemoveFiles(Record):
     """Files without a live row; they must be live entries."""
 
     keys: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplaceFiles:
+class ReplaceFiles(Record):
     """`whole`: all units or none, because a delete is never half done."""
 
     units: tuple[Unit, ...]
     whole: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DropMarkers:
+class DropMarkers(Record):
     """Markers that hit nothing any more. Those that still may are kept."""
 
     ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PackMetadata:
+class PackMetadata(Record):
     """Leaves that are not full, or hold dead entries, are rewritten."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterLeaves:
+class ClusterLeaves(Record):
     """The entries of these leaves of files are packed by key."""
 
     leaves: frozenset[str]
@@ -266,13 +246,11 @@ RowUpdate = AddFiles | AddMarkers | RemoveFiles | ReplaceFiles | _UnconditionalO
 # -- updates: what a change does to the rest of the snapshot ----------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SetProperties:
+class SetProperties(Record):
     properties: Mapping[str, str | None]  # None removes
 
 
-@dataclass(frozen=True, slots=True)
-class AlterSchema:
+class AlterSchema(Record):
     """`evolution` of the schema with id `planned_on`, which must be current. Its result and the ids of new
     fields come from the base. `proven` are files that were read to check that they fit; `compared` are
     those whose statistics of the new key were found true (`plan.pruning.compared`)."""
@@ -283,55 +261,47 @@ class AlterSchema:
     compared: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class SetPartitioning:
+class SetPartitioning(Record):
     """The table is partitioned by `fields` from now on; `planned_on`, the id of a spec, must be current."""
 
     planned_on: int
     fields: tuple[PartitionField, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MoveBoundary:
+class MoveBoundary(Record):
     """Nothing uploaded before `time_us` may be committed any more; None: before this commit."""
 
     time_us: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ExpireThrough:
+class ExpireThrough(Record):
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class ExpireAll:
+class ExpireAll(Record):
     """Every version before this commit; branches lose their common version."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetExpirations:
+class ForgetExpirations(Record):
     """Expirations from before `before_us` are dropped, except what still says which versions are gone."""
 
     before_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class OpenErasure:
+class OpenErasure(Record):
     """No erasure with its id may be open."""
 
     erasure: Erasure
 
 
-@dataclass(frozen=True, slots=True)
-class HandOver:
+class HandOver(Record):
     """Another catalog has the table from now on, as it was published in `version`; None: taken back. No
     erasure may be open."""
 
     version: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class MoveErasures:
+class MoveErasures(Record):
     """Erasures advance to the phase that they have here; in the base they must be in `leaves`. The markers
     of one without a predicate are removed."""
 
@@ -339,8 +309,7 @@ class MoveErasures:
     leaves: str
 
 
-@dataclass(frozen=True, slots=True)
-class NextReceipts:
+class NextReceipts(Record):
     """The property of the chain of receipts: what it was when the next ones were written, and with them;
     and the boundary that the run had moved before. A run that moved it since may have written over them."""
 
@@ -349,8 +318,7 @@ class NextReceipts:
     boundary: Boundary
 
 
-@dataclass(frozen=True, slots=True)
-class CloseErasures:
+class CloseErasures(Record):
     """They must be in phase `leaves`, and are removed with their markers; the chain must be as it was."""
 
     ids: tuple[str, ...]
@@ -358,13 +326,11 @@ class CloseErasures:
     chain: NextReceipts | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetContents:
+class ForgetContents(Record):
     """Digests no longer identify the contents of past requests."""
 
 
-@dataclass(frozen=True, slots=True)
-class SetRefs:
+class SetRefs(Record):
     """Refs by name, None to drop; `were` is their state when this was planned, which must not have
     changed."""
 
@@ -372,30 +338,26 @@ class SetRefs:
     were: Mapping[str, Ref | None]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplaceContent:
+class ReplaceContent(Record):
     """`content` in place of the base's."""
 
     content: Content
 
 
-@dataclass(frozen=True, slots=True)
-class TakeLayout:
+class TakeLayout(Record):
     """The columns and the layout of `content`, without its files."""
 
     content: Content
 
 
-@dataclass(frozen=True, slots=True)
-class AdvanceStream:
+class AdvanceStream(Record):
     """The last batch of a streaming query that is in the table."""
 
     query: str
     batch: int
 
 
-@dataclass(frozen=True, slots=True)
-class RecountTotals:
+class RecountTotals(Record):
     """Repair: totals from the live entries, not from the base's totals."""
 
 
@@ -427,8 +389,7 @@ U = TypeVar("U", bound=Update)
 R = TypeVar("R", bound=Requirement)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Record, kw_only=True):
     """One proposed commit: who requested it (`request`, `events`), what must hold (`requires`), what it
     does (`updates`, in any order).
 
@@ -490,8 +451,7 @@ class Change:
 # -- outcomes of `plan.commit.apply` ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class NewSegment:
+class NewSegment(Record):
     """A segment to write before the swap; `entries` are what it decodes to."""
 
     id: str
@@ -500,8 +460,7 @@ class NewSegment:
     entries: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Record):
     """A snapshot to swap in, once `segments` are written. Its commit time is set by `seal`."""
 
     snapshot: Snapshot
@@ -510,20 +469,17 @@ class Proposal:
     skipped: tuple[Unit, ...] = ()  # units that conflict with another commit
 
 
-@dataclass(frozen=True, slots=True)
-class Unchanged:
+class Unchanged(Record):
     """Nothing to commit."""
 
     skipped: tuple[Unit, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Stale:
+class Stale(Record):
     """Holds objects that GC may delete: they must be uploaded again."""
 
 
-@dataclass(frozen=True, slots=True)
-class HandedOver:
+class HandedOver(Record):
     """Another catalog has the table."""
 
 

@@ -19,13 +19,13 @@ Arrow and Spark evaluate the same rule on columns; this module says what it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
 
 from inlay.errors import InvalidRequest
 from inlay.format.schema import Value
 from inlay.format.values import is_nan
+from inlay.record import Record, field, replace
 
 # What a record does. "before": the row as it was before an update, of which the producer sends the new row
 # in a record of its own; it says nothing that counts.
@@ -89,8 +89,7 @@ def newest(ranks: Iterable[Rank]) -> int | None:
 # -- operations -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Operations:
+class Operations(Record):
     """What the values of a column mean, exactly as they are written.
 
     `column` is where the producer writes them, unless the caller names another. Values in `refused` are

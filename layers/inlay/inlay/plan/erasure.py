@@ -12,7 +12,6 @@ import hmac
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from inlay.format.entry import ColumnStats, DataFile, Marker
 from inlay.format.predicate import (
@@ -30,6 +29,7 @@ from inlay.plan.metadata.state import State
 from inlay.plan.pruning.literals import condition_on, plainly
 from inlay.plan.pruning.prune import Evidence, all_match, may_match
 from inlay.plan.scan import marker_may_hit
+from inlay.record import Record
 
 REWRITE: Phase = "rewrite"
 PURGE: Phase = "purge"
@@ -41,8 +41,7 @@ LIFE_SECONDS = 900.0
 _TABLE_ROOT = re.compile(r"(?P<before>(?:.*/)?)tables/(?P<table>.+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Record):
     """Why an erasure cannot advance: `what` is a kind (file, landing, hold, time …), `name` which one."""
 
     what: str

@@ -20,7 +20,6 @@ Pure. A step is a frozen value that pickles, so its units can be read in other p
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
 from inlay.format.entry import DataFile, Marker
@@ -39,6 +38,7 @@ from inlay.plan.scan import (
     marker_predicate,
     plan_scan,
 )
+from inlay.record import Record, replace
 
 # Of a schema that no commit made.
 _NO_ID = -1
@@ -124,8 +124,7 @@ UPDATES = frozenset(("update", "upsert", "merge"))
 T = TypeVar("T", bound=DataFile | Marker)
 
 
-@dataclass(frozen=True, slots=True)
-class FeedUnit:
+class FeedUnit(Record):
     """Rows to compare: rows of `before` that are not in `after` were removed, rows of `after` that are not
     in `before` were added."""
 
@@ -142,8 +141,7 @@ class FeedUnit:
         return new.origin == old.key or old.origin == new.key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Record, kw_only=True):
     """The row changes of one version, or of several as one. `schema` is what tasks are read under: the
     requested one, and the other columns that the deletes need."""
 
@@ -163,8 +161,7 @@ class Step:
         return tuple(t for unit in self.units for t in (*unit.before, *unit.after))
 
 
-@dataclass(frozen=True, slots=True)
-class NeedMore:
+class NeedMore(Record):
     """The plan depends on these segments of the two states: load them and plan again."""
 
     before: NeedSegments
@@ -258,16 +255,14 @@ def _is_new(entry: DataFile, after: Snapshot) -> bool:
 # -- what two states do not share -----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Difference(Generic[T]):
+class _Difference(Record, Generic[T]):
     """Entries of one state only, by key or id. An entry that differs between the states is in both."""
 
     gone: Mapping[str, T]
     come: Mapping[str, T]
 
 
-@dataclass(frozen=True, slots=True)
-class _Side(Generic[T]):
+class _Side(Record, Generic[T]):
     """The entries of one kind that one state has."""
 
     tier: Tier[T]

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass, replace
 
 from inlay.format.entry import DataFile, Marker
 from inlay.format.snapshot import Snapshot
@@ -35,10 +34,10 @@ from inlay.plan.change import Conflict
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, fields_of_marker, marker_may_hit
+from inlay.record import Record, replace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergePlan:
+class MergePlan(Record, kw_only=True):
     """`added` and `marked` name the rows of a file that the branch deleted (`FileTask.only`: those that
     these markers hit); `removed` are files to remove. `contested` must hold no deleted row, otherwise it is
     a conflict. `erasing` are markers of open erasures on added files. Where both sides added rows, what

@@ -14,8 +14,9 @@ copied at all unless it comes last:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from inlay.record import Record, replace
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -24,16 +25,14 @@ GIB = 1024 * MIB
 MAX_ENDINGS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Record):
     """A run of bytes of the new object. `copy`: the store has it in one piece; else only this process."""
 
     length: int
     copy: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedPart:
+class PlannedPart(Record):
     """Bytes `start` … `end - 1` of the new object in one request. A copied part is within one segment; a
     sent part may span several, and downloads the copied bytes it covers."""
 
@@ -46,8 +45,7 @@ class PlannedPart:
         return self.end - self.start
 
 
-@dataclass(frozen=True, slots=True)
-class PartLimits:
+class PartLimits(Record):
     """The store's rules, and the sizes at which larger parts are split for parallelism and, for sent parts,
     to limit memory and the cost of a retry."""
 
@@ -104,8 +102,7 @@ def borrowed_bytes(segments: Sequence[Segment], parts: Sequence[PlannedPart]) ->
     return sum(segment.length for segment in segments if segment.copy) - copied
 
 
-@dataclass(frozen=True, slots=True)
-class _Path:
+class _Path(Record):
     """The best way to some state. `since` is where the waiting bytes begin; `parts` includes the open part;
     `closed` is a linked list of finished parts, newest first."""
 

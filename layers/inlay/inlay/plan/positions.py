@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from pyroaring import BitMap, BitMap64
+
+from inlay.record import Record
 
 # Before the first 32-bit bitmap.
 _HEAD_BYTES = 12
 
 
-@dataclass(frozen=True, slots=True)
-class PositionMap:
+class PositionMap(Record):
     """For every row position of the old file: the position in the new file, or that the row is gone. So a
     marker that was committed for the old file during the rewrite moves to the new one; neither the marker
     nor the rewrite is lost.

@@ -22,13 +22,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 from inlay.errors import CorruptTable
 from inlay.format.properties import RECEIPT_CHAIN
 from inlay.format.shape import COUNT, TIME, fits
+from inlay.record import Record
 
 STATEMENT_TYPE = "application/vnd.inlay.erasure-pass+json"
 
@@ -50,8 +50,7 @@ def digest_of(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(Record):
     """The end of the chain: how many receipts there are, the digest of the last one, and the pass that made
     it, as the key of its list and the digest of its statement."""
 
@@ -115,8 +114,7 @@ def statement_of(
     return json.dumps(body, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(Record):
     """A pass as it is read back: the key of its list, its statement, the digests of its receipts, in order,
     and the envelope with the signature of the statement, if it was signed."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest
@@ -27,6 +26,7 @@ from inlay.format.snapshot import (
 )
 from inlay.plan.answers import Conflict
 from inlay.plan.pruning.prune import for_content, may_match
+from inlay.record import replace
 
 if TYPE_CHECKING:
     from inlay.plan.change import SetRefs

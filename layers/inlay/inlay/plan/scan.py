@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Literal
 
@@ -49,6 +48,7 @@ from inlay.plan.pruning.prune import (
     may_match,
     range_predicate,
 )
+from inlay.record import Record, replace
 
 
 def marker_predicate(marker: Marker, schema: Schema) -> Predicate | None:
@@ -107,8 +107,7 @@ def marker_hits_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool
     return predicate is not None and all_match(predicate, evidence.trusted(entry), entry.rows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileTask:
+class FileTask(Record, kw_only=True):
     """One data file to read at one snapshot.
 
     `schema` is the one its entry records, by which the file's names are interpreted. `predicate` is what
@@ -176,8 +175,7 @@ class FileTask:
         return anything and self.row_groups is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScanPlan:
+class ScanPlan(Record, kw_only=True):
     """What a scan will read and what it can skip: the numbers `explain` shows.
 
     `rows` and `bytes` are those of the files to read: upper bounds of what is returned and fetched.

@@ -13,7 +13,6 @@ two racing commits is the one refused:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile
@@ -27,6 +26,7 @@ from inlay.plan.pruning.compared import uncompared
 from inlay.plan.pruning.partitions import applies_to
 from inlay.plan.scan import fields_of_marker
 from inlay.plan.schema_evolution import evolve, key_after, same_columns, spell
+from inlay.record import replace
 
 
 def evolved(snapshot: Snapshot, edit: AlterSchema) -> Schema:

@@ -13,9 +13,7 @@ Objections from the rest of the table (keys, live deletes, open erasures) are in
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import count
 from typing import TypeVar
@@ -34,6 +32,7 @@ from inlay.format.schema import (
     with_fields,
 )
 from inlay.format.values import widened, widens
+from inlay.record import Record, replace
 
 Path = tuple[str, ...]
 T = TypeVar("T")
@@ -45,8 +44,7 @@ MAX_NAME_BYTES = 255
 _KEY = "key"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evolution:
+class Evolution(Record, kw_only=True):
     """The requested changes. `add` holds the path of each new field's parent (empty for a column) and the
     field, whose ids are ignored; `order` lists fields that come first among their siblings."""
 
@@ -60,7 +58,7 @@ class Evolution:
     key: tuple[str, ...] | None = None  # the primary key by name, after the changes; None: as it is
     # Arrow types of added fields beyond the format's types (property `arrow.types`). Not part of the
     # identity of a request.
-    declared: tuple[tuple[Path, str], ...] = dataclasses.field(default=(), repr=False)
+    declared: tuple[tuple[Path, str], ...] = ()
 
 
 def evolve(
@@ -160,8 +158,7 @@ def spell(path: Path) -> str:
 # -- steps on fields that are there ---------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Steps:
+class _Steps(Record):
     """The evolution by field id."""
 
     dropped: frozenset[int]

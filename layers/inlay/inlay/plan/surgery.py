@@ -6,10 +6,10 @@ without the file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from inlay.format.entry import DataFile
+from inlay.record import Record
 
 Method = Literal["tombstone", "restamp", "drop", "surgery", "rewrite"]
 Strategy = Literal["auto", "surgery", "rewrite"]
@@ -29,8 +29,7 @@ PIECE_BYTES = 16 * 2**20
 SMALL_FILE_BYTES = 4 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Record):
     """The cost of one method."""
 
     requests: int
@@ -49,8 +48,7 @@ class Cost:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Touched:
+class Touched(Record):
     """How much of a file is affected: row groups with rows to remove, those of them that lose every row,
     and the share of all rows that stays."""
 
@@ -59,8 +57,7 @@ class Touched:
     kept_share: float
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Record):
     """The chosen method with a sentence that explains it, and the alternatives.
 
     `tombstone` is what each scan of the file pays while the marker stays, the others what they cost once.

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeGuard, assert_never
 
@@ -37,6 +36,7 @@ from inlay.format.values import compare
 from inlay.plan.metadata.state import State, count_totals
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import fields_of_marker
+from inlay.record import Mutable, Record, field, replace
 
 # Findings of one kind that are kept; all are counted. A lost prefix would otherwise give millions.
 MAX_PER_KIND = 100
@@ -131,8 +131,7 @@ REPAIR = "repair"
 MENDABLE = ("archive_missing", "archive_corrupt", "archive_differs")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Record, kw_only=True):
     """One finding. `key` is relative to the table root (a URI for adopted files), None when it is about the
     table as a whole."""
 
@@ -164,8 +163,7 @@ def until_expired(finding: Finding, version: int, ref: str | None) -> Finding:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mend:
+class Mend(Record, kw_only=True):
     """One repair that was made, or in a dry run would be. `lost` is what cannot be restored."""
 
     kind: str
@@ -174,8 +172,7 @@ class Mend:
     lost: str | None = None
 
 
-@dataclass(slots=True)
-class Findings:
+class Findings(Mutable):
     """The findings so far: every kind counted, at most MAX_PER_KIND of each kept."""
 
     kept: list[Finding] = field(default_factory=list)

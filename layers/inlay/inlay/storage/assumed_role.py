@@ -5,13 +5,13 @@ Promise: one request, of this environment's own credentials; its answer or a typ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import botocore.session
 from botocore.exceptions import ClientError
 
 from inlay.errors import AccessDenied, InvalidRequest
+from inlay.record import Record, secret
 from inlay.storage import s3_client, s3_environment, s3_errors
 
 # A role that assumes another one, as a function does, gets an hour at most.
@@ -20,13 +20,13 @@ SESSION_SECONDS: Final = 3_600
 _OF_THE_POLICY: Final = frozenset({"MalformedPolicyDocument", "PackedPolicyTooLarge"})
 
 
-@dataclass(frozen=True, slots=True)
-class Assumed:
+@secret("secret_access_key", "session_token")
+class Assumed(Record):
     """Credentials that end at `expires_ms`; the region and the endpoint of this environment's S3."""
 
     access_key_id: str
-    secret_access_key: str = field(repr=False)
-    session_token: str = field(repr=False)
+    secret_access_key: str
+    session_token: str
     expires_ms: int
     region: str
     endpoint: str | None

@@ -31,13 +31,13 @@ import json
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, unquote
 from xml.etree import ElementTree
 
 from inlay.errors import InlayError, InvalidRequest, StoreUnavailable
+from inlay.record import replace
 from inlay.storage import azure_account, http_rules, rest, rules
 from inlay.storage.base import (
     IF_ABSENT,

@@ -14,11 +14,11 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
 from inlay.errors import AccessDenied, InvalidRequest, StoreUnavailable
+from inlay.record import Record, secret
 from inlay.storage.rest import Request
 from inlay.storage.wrapped import PerProcess
 
@@ -46,14 +46,14 @@ _SIGNED: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Settings:
+@secret("key", "sas")
+class _Settings(Record):
     """What the environment says. Secrets are not shown."""
 
     account: str | None = None
     endpoint: str | None = None
-    key: str | None = field(default=None, repr=False)
-    sas: str | None = field(default=None, repr=False)
+    key: str | None = None
+    sas: str | None = None
 
 
 def settings() -> _Settings:

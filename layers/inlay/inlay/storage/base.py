@@ -14,9 +14,10 @@ outcome is unknown raises `StoreUnavailable`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, Protocol
+
+from inlay.record import Record, field
 
 # S3's rules for multipart uploads (AWS: "Amazon S3 multipart upload limits").
 MIN_PART_BYTES = 5 * 1024 * 1024
@@ -30,8 +31,7 @@ MAX_DELETE_KEYS = 1_000
 NULL_VERSION = "null"
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(Record):
     """One object anywhere: `scheme` s3, gs, abfss, file or memory; `bucket` "" for file, and with the
     account (`container@host`) on Azure. `version_id` None means its current version; the URI names none."""
 
@@ -50,8 +50,7 @@ def version_of(location: Location) -> dict[str, str]:
     return {} if location.version_id is None else {"version_id": location.version_id}
 
 
-@dataclass(frozen=True, slots=True)
-class ByteRange:
+class ByteRange(Record):
     """Bytes `start` … `end - 1` of an object. Never empty: S3 answers 416 to an empty range."""
 
     start: int
@@ -75,8 +74,7 @@ class IfAbsent(Enum):
 IF_ABSENT = IfAbsent.CONDITION
 
 
-@dataclass(frozen=True, slots=True)
-class IfMatch:
+class IfMatch(Record):
     """Write only over exactly these bytes: `If-Match: <etag>`."""
 
     etag: str
@@ -85,8 +83,7 @@ class IfMatch:
 Condition = IfAbsent | IfMatch | None
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
+class ObjectInfo(Record):
     """The result of a HEAD or an entry of a listing. `modified_us` is the store's clock (for a multipart
     object the time its upload was *started*), microseconds since 1970, whole seconds where the
     dates of answers are."""
@@ -104,8 +101,7 @@ class ObjectInfo:
     unread_tags: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Got:
+class Got(Record):
     """The answer to a GET: `body` is the requested range, `size` the whole object's."""
 
     body: bytes
@@ -116,8 +112,7 @@ class Got:
     version_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Record):
     """The answer to a HEAD: the object's facts, and the store's clock when it answered."""
 
     info: ObjectInfo
@@ -129,15 +124,13 @@ class Head:
         return Got(b"", 0, info.etag, info.modified_us, self.date_us, info.version_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(Record):
     """No such object; `date_us` is the store's clock."""
 
     date_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Record):
     """A successful write."""
 
     etag: str
@@ -145,8 +138,7 @@ class Written:
     version_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Record):
     """A conditional write the store declined.
 
     `exists`  412: the condition did not hold
@@ -160,16 +152,14 @@ class Refused:
     date_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Record):
     """One finished part of a multipart upload; `number` counts from 1."""
 
     number: int
     etag: str
 
 
-@dataclass(frozen=True, slots=True)
-class Upload:
+class Upload(Record):
     """An unfinished multipart upload, as a listing shows it."""
 
     key: str
@@ -177,8 +167,7 @@ class Upload:
     started_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectVersion:
+class ObjectVersion(Record):
     """One version of a key in a bucket with versioning; `marker` says it is a delete marker, which has
     no ETag."""
 
@@ -191,8 +180,7 @@ class ObjectVersion:
     etag: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteFailure:
+class DeleteFailure(Record):
     """A key that a batched delete could not remove, with the store's message."""
 
     key: str

@@ -23,10 +23,11 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from typing import Any, BinaryIO, Final
 
 from inlay.errors import AccessDenied, InlayError, InvalidRequest, StoreUnavailable
+from inlay.record import Record
 from inlay.storage import rules
 from inlay.storage.base import ByteRange, Part
 
@@ -162,8 +163,7 @@ def typed(key: str) -> Iterator[None]:
 HIDDEN: Final = ".inlay-"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Record):
     """One name in a folder. `key` ends in a slash if it is a folder itself."""
 
     key: str
@@ -174,8 +174,7 @@ class Entry:
         return self.key.endswith("/")
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Record):
     """The folder `root`, a path ending in a slash.
 
     Keys are paths below it, and it is walked in their order. A key never names anything outside the root,
@@ -309,8 +308,7 @@ def is_upload_id(text: str) -> bool:
     return _UPLOAD_ID.fullmatch(text) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Record):
     """What an upload was started with; `name` is the object's name in its folder."""
 
     name: str
@@ -319,8 +317,7 @@ class Manifest:
     headers: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Staging:
+class Staging(Record):
     """The folder of one upload, open.
 
     It collects the parts of an unfinished upload, which exists as a whole or not at all, by its manifest; a
@@ -338,7 +335,7 @@ class Staging:
         except FileNotFoundError:
             return None
         # By name: another version of the library may write more.
-        return Manifest(*(body[member.name] for member in fields(Manifest)))
+        return Manifest(*(body[name] for name in Manifest.__struct_fields__))
 
     def end(self) -> None:
         remove(_MANIFEST, self.folder)

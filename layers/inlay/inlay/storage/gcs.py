@@ -27,13 +27,13 @@ import re
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from inlay.errors import AccessDenied, InvalidRequest, StoreUnavailable
+from inlay.record import Record
 from inlay.storage import http_rules, rest, rules
 from inlay.storage.base import (
     ByteRange,
@@ -137,8 +137,7 @@ def _explain(body: bytes, headers: Mapping[str, str]) -> tuple[str, str]:
         return "", body[:200].decode("utf-8", "replace")
 
 
-@dataclass(frozen=True, slots=True)
-class _Staged:
+class _Staged(Record):
     """An object of an unfinished upload."""
 
     upload_id: str

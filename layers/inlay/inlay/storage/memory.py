@@ -17,10 +17,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from inlay.errors import InvalidRequest
+from inlay.record import Mutable, Record, field, replace
 from inlay.storage import rules
 from inlay.storage.base import (
     NULL_VERSION,
@@ -48,8 +48,7 @@ def system_now_us() -> int:
     return time.time_ns() // 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Record):
     """One version of a key. `id` is None when it was written without versioning; `serial` is its
     keeper's."""
 
@@ -73,8 +72,7 @@ class Keeper(Protocol):
     def dropped(self, version: Version) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class PendingUpload:
+class PendingUpload(Record):
     """An unfinished multipart upload."""
 
     key: str
@@ -84,8 +82,7 @@ class PendingUpload:
     parts: dict[int, tuple[Part, bytes]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Bucket:
+class Bucket(Mutable):
     """`versions` holds each key's versions, newest last; `keys` the same keys, sorted. `versioning` is
     "", "Enabled" or "Suspended".
 

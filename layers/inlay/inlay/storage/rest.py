@@ -20,7 +20,6 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
@@ -28,6 +27,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import urllib3
 
 from inlay.errors import AccessDenied, InlayError, InvalidRequest, PageError, StoreUnavailable
+from inlay.record import Record
 from inlay.storage import http_rules, rules
 from inlay.storage.base import ByteRange, DeleteFailure
 from inlay.storage.wrapped import PerProcess
@@ -71,8 +71,7 @@ def pool(url: str) -> urllib3.PoolManager:
     return pool
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Record):
     """A request without credentials. `path` is encoded, `query` is not."""
 
     method: str
@@ -82,8 +81,7 @@ class Request:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Record):
     """What the store said. `code` and `message` are of an error; `attempt` counts from 1."""
 
     status: int
@@ -108,8 +106,7 @@ Sign = Callable[[Request], tuple[Mapping[str, str], Mapping[str, str]]]
 Explain = Callable[[bytes, Mapping[str, str]], tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Record):
     """The way to one bucket. `place` names it in errors; `endpoint` may have a path."""
 
     place: str

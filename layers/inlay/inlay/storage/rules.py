@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from inlay.errors import InvalidRequest, StaleUpload, UnreadableFile
+from inlay.record import Record
 from inlay.storage.base import (
     MAX_COPY_BYTES,
     MAX_DELETE_KEYS,
@@ -61,8 +61,7 @@ KEEPING_HEADERS = frozenset(
 NOT_COPIED = KEEPING_HEADERS | {"WebsiteRedirectLocation"}
 
 
-@dataclass(frozen=True, slots=True)
-class StagedPart:
+class StagedPart(Record):
     """A part the store holds for an unfinished upload."""
 
     etag: str

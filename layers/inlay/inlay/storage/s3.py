@@ -25,7 +25,6 @@ import random
 import re
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -41,6 +40,7 @@ from inlay.errors import (
     StoreUnavailable,
     UnsupportedStore,
 )
+from inlay.record import Record, replace
 from inlay.storage import http_rules, rules, s3_direct, s3_environment, s3_errors
 from inlay.storage.base import (
     ByteRange,
@@ -113,16 +113,14 @@ _ID_OF_CEPH: Final = re.compile(r"tx[0-9a-f]{21}-[0-9a-f]{10}-[0-9a-f]+-.+")
 _DIALECT_VARIABLE: Final = "INLAY_S3_DIALECT"
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(Record):
     """A request that S3 carried out."""
 
     content: Mapping[str, Any]
     date_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Declined:
+class _Declined(Record):
     """A request that S3 understood and did not carry out."""
 
     status: int

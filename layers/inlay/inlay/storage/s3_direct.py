@@ -19,13 +19,13 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote_plus
 
 from botocore.exceptions import ClientError, IncompleteReadError, NoCredentialsError
 
+from inlay.record import Record
 from inlay.storage import http_rules, rules
 from inlay.storage.connections import Answer
 from inlay.storage.s3_errors import check_document, document_of, of_settings
@@ -89,8 +89,7 @@ class Elsewhere(Exception):
 Send = Callable[[str, str, Mapping[str, str], bytes | None], Answer]
 
 
-@dataclass(frozen=True, slots=True)
-class DirectLine:
+class DirectLine(Record):
     """How to reach one bucket, as the SDK would. Thread-safe; belongs to the process that found it."""
 
     send: Send

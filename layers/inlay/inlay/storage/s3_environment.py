@@ -14,13 +14,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import botocore
 from botocore.exceptions import HTTPClientError
 
+from inlay.record import Record, secret
 from inlay.storage.connections import Answer, Connections
 from inlay.storage.s3_direct import DirectLine
 from inlay.storage.s3_signature import Scope
@@ -91,11 +91,11 @@ def endpoint_of(given: str | None) -> str | None:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
-@dataclass(frozen=True, slots=True)
-class _Keys:
+@secret("secret_key", "token")
+class _Keys(Record):
     access_key: str
-    secret_key: str = field(repr=False)
-    token: str | None = field(repr=False)
+    secret_key: str
+    token: str | None
 
 
 def line_to(bucket: str, *, endpoint: str | None, region: str | None) -> DirectLine | None:

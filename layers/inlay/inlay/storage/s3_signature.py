@@ -10,15 +10,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+from inlay.record import Record
 
 ALGORITHM: Final = "AWS4-HMAC-SHA256"
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Record):
     """Where a signature holds: the region and the service's signing name."""
 
     region: str

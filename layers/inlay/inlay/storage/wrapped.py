@@ -19,12 +19,12 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final, Generic, TypeVar
 
 from inlay.errors import InvalidRequest
+from inlay.record import Mutable, Record, field
 from inlay.storage import rules
 from inlay.storage.base import (
     Condition,
@@ -100,8 +100,7 @@ LIST_PAGE_ITEMS: Final = 1_000
 READS: Final = frozenset({"get", "head", "list", "list_uploads", "list_versions"})
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Record):
     """A request about to be sent. `key` is the prefix of a listing and the first key of a delete's batch;
     `conditional`: only such a write can be refused."""
 
@@ -245,8 +244,7 @@ def _size(body: bytes | memoryview) -> int:
     return body.nbytes if isinstance(body, memoryview) else len(body)
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Record):
     """Requests and bytes over some time; subtract an earlier value for the difference."""
 
     requests: Mapping[str, int]
@@ -276,8 +274,7 @@ class Usage:
 NO_USAGE: Final = Usage({}, 0, 0)
 
 
-@dataclass(slots=True)
-class _Counters:
+class _Counters(Mutable):
     lock: threading.Lock = field(default_factory=threading.Lock)
     requests: Counter[str] = field(default_factory=Counter)
     bytes_up: int = 0

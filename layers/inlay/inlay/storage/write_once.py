@@ -31,7 +31,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 
 from inlay.errors import (
@@ -43,6 +42,7 @@ from inlay.errors import (
     StoreUnavailable,
     UnsupportedFile,
 )
+from inlay.record import Mutable, field
 from inlay.storage.base import (
     IF_ABSENT,
     MAX_PARTS,
@@ -63,7 +63,6 @@ from inlay.storage.base import (
 MAX_TRIES = 6
 
 
-@dataclass(frozen=True, slots=True)
 class Stored(Written):
     """An object that exists as intended, or, where it was not compared, that exists. `was_there`: an
     earlier try or a racing writer had put it there."""
@@ -212,8 +211,7 @@ def _until_known(
     ) from failure
 
 
-@dataclass(eq=False)
-class Multipart:
+class Multipart(Mutable, eq=False):
     """`headers` is called for those of the object when the upload begins. With `in_flight`, a part waits
     until fewer than that many are in flight. `before_retry` is called before each further try to complete
     it (`complete_once`)."""
@@ -221,13 +219,12 @@ class Multipart:
     store: ObjectStore
     key: str
     executor: Executor
-    _: KW_ONLY
     before_retry: Callable[[int], None]
     headers: Callable[[], Mapping[str, str]] = dict
     in_flight: int | None = None
-    _upload_id: str | None = field(default=None, init=False)
-    _parts: list[Part] = field(default_factory=list, init=False)
-    _flying: deque[Future[Part]] = field(default_factory=deque, init=False)
+    _upload_id: str | None = None
+    _parts: list[Part] = field(default_factory=list)
+    _flying: deque[Future[Part]] = field(default_factory=deque)
 
     @property
     def begun(self) -> bool:

@@ -26,7 +26,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -62,6 +61,7 @@ from inlay.ops.metadata.load import (
 from inlay.ops.read.plan import load_plan
 from inlay.plan.metadata.state import State
 from inlay.plan.refs import MAIN, past_view, ref_view
+from inlay.record import replace
 from inlay.storage.open import parse_location
 from inlay.storage.wrapped import Usage
 
@@ -1164,13 +1164,14 @@ class Table:
         )
 
 
-@dataclass(slots=True)
 class _Write:
     """One write: see `Table._writing`."""
 
-    ctx: Context
-    outcome: Committed | Skipped = field(init=False)
-    result: WriteResult = field(init=False)
+    outcome: Committed | Skipped
+    result: WriteResult
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
 
 
 def _of_pinned(pinned: Pinned) -> Table:

@@ -6,7 +6,6 @@ What the columns of these tables mean is in docs/INSPECTION.md, and in the metad
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from inlay import arguments
@@ -16,6 +15,7 @@ from inlay.ops.metadata.load import load_ledger
 from inlay.parse import Values, parse_predicate
 from inlay.plan.metadata.state import State
 from inlay.plan.refs import ref_records
+from inlay.record import replace
 from inlay.table.notebook import show_inspected
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ Each runs on the newest version of what is open, and the table moves on to what 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -17,6 +16,7 @@ from inlay.plan.change import Request
 from inlay.plan.erasure import LIFE_SECONDS
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.verify import MAX_VERSIONS
+from inlay.record import replace
 
 if TYPE_CHECKING:
     from inlay.format.predicate import Predicate

@@ -12,7 +12,6 @@ what its name asks for, are refused by their place; values are never repeated in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ import pyarrow as pa
 from inlay.errors import InvalidRequest, a_type
 from inlay.ops.read.scan import ArrowStream
 from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.record import Record
 
 if TYPE_CHECKING:
     from inlay.ops.commit.driver import WriteResult
@@ -78,8 +78,7 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Record):
     verb: str
     table: str
     fields: Mapping[str, Any]

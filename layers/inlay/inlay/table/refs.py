@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from inlay.ops import refs as refs_op
 from inlay.ops.metadata.load import find_ref, load_as_of, load_content, on_branch
 from inlay.plan.change import Request
 from inlay.plan.refs import MAIN
+from inlay.record import replace
 
 if TYPE_CHECKING:
     from inlay.ops.commit.driver import WriteResult

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -41,6 +40,7 @@ from inlay.ops.transaction import (
     load_together,
 )
 from inlay.plan.change import Request
+from inlay.record import Mutable, field, replace, secret
 from inlay.storage.wrapped import NO_USAGE, Usage
 from inlay.table import Table, connect, open
 
@@ -72,8 +72,7 @@ _NOT_ALL_AT_ONCE = {
 }
 
 
-@dataclass(slots=True, eq=False)
-class _Entry:
+class _Entry(Mutable, eq=False):
     """A table of the transaction: the caller's handle, and what the transaction does to it."""
 
     table: Table
@@ -84,8 +83,8 @@ class _Entry:
     before: Usage = NO_USAGE
 
 
-@dataclass(slots=True)
-class Transaction:
+@secret("_entries", "_ended")
+class Transaction(Mutable):
     """Changes of several tables, made by `inlay.transaction()`, that are committed together at the end of
     its `with` block: one version of each table, or nothing at all.
 
@@ -96,8 +95,8 @@ class Transaction:
 
     request_id: str | None = None
     requested_us: int | None = None
-    _entries: dict[str, _Entry] = field(default_factory=dict, repr=False)
-    _ended: bool = field(default=False, repr=False)
+    _entries: dict[str, _Entry] = field(default_factory=dict)
+    _ended: bool = False
 
     # -- the verbs ----------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ form are read as well.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 
 from inlay.errors import InvalidRequest
 from inlay.format.schema import cut_at_equals, split_path
+from inlay.record import Record
 from inlay.text.refused import Misread
 from inlay.text.types import from_texts
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from inlay.parse import date_format as parse
 
 
-@dataclass(frozen=True, slots=True)
-class DateFormat:
+class DateFormat(Record):
     """`alone`: whether values in ISO's form are refused."""
 
     form: parse.DateFormat
@@ -82,8 +81,7 @@ class DateFormat:
         return made
 
 
-@dataclass(frozen=True, slots=True)
-class DateFormats:
+class DateFormats(Record):
     """The formats of a file's columns: `general` of those of dates and timestamps that have none of their
     own."""
 

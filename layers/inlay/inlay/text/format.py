@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from inlay.errors import InvalidRequest
+from inlay.record import Record
 from inlay.text.dates import ISO, DateFormats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextFormat:
+class TextFormat(Record, kw_only=True):
     """How text files are written: `null` are texts that stand for NULL besides an empty field, `columns`
     the names of a CSV file's columns where it has no line of names, `format` the kind of file where its
     name does not say, `dates` how dates are read that are not ISO's. In advice, what says so begins with

@@ -7,7 +7,6 @@ text as a whole, at its place: with a limit of 0 the first one does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import UnreadableFile
+from inlay.record import Mutable, Record, field
 
 # Of the records that are refused, as text: they are held until all are known.
 MAX_REFUSED_BYTES = 16 * 2**20
@@ -29,8 +29,7 @@ class Misread(Exception):
         self.what = what
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Record):
     """A record by its place, counted from 1; as its fields, or as its text where it has no such fields."""
 
     place: int
@@ -38,8 +37,7 @@ class Refused:
     record: Mapping[str, Any] | str
 
 
-@dataclass(slots=True)
-class Refusals:
+class Refusals(Mutable):
     """Those of the text at `path`, whose records are called `unit`."""
 
     path: str

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -99,6 +98,7 @@ from inlay.plan.metadata.state import State, choose_stats_columns
 from inlay.plan.pruning.compared import compared_columns
 from inlay.plan.pruning.partitions import value_in, with_partition, with_partition_values
 from inlay.plan.scan import FileTask
+from inlay.record import Record, replace
 from inlay.storage.base import Location
 from inlay.storage.open import named_location, parse_location
 
@@ -116,8 +116,7 @@ _STAYS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adopted:
+class Adopted(Record, kw_only=True):
     """The new table, and what it was made of. `deleted_rows` None: deletes by keys do not know. `notes` say
     what did not come along, and what to take care of."""
 
@@ -338,8 +337,7 @@ def _sources_of(spec: PartitionSpec) -> tuple[int, ...]:
 # -- files ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Record):
     """A data file as its footer describes it, read under columns of these names. `absent` are values, by
     field id, of columns that it lacks and its partition has not: it has to be written again with them, as
     has one whose statistics leave out rows of it (`denies`), one with INT96 (`times`) where the table's

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -23,6 +22,7 @@ from inlay.ops.context import Context
 from inlay.parquet.arrow.types import FIELD_ID
 from inlay.parquet.read.ranges import Objects, Source, merge_ranges
 from inlay.parquet.read.reader import Reader
+from inlay.record import Record, field
 from inlay.storage.base import ByteRange, Got, Location, Missing
 from inlay.storage.open import named_location
 
@@ -36,8 +36,7 @@ MAX_FILES = 500_000
 MAX_MARKERS = 100_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignFile:
+class ForeignFile(Record, kw_only=True):
     """A live data file. `uri` is absolute; `rows` None: the source does not say. `constants` are values, by
     field id, that are in the source's metadata: files have them as columns too, or are written again."""
 
@@ -49,8 +48,7 @@ class ForeignFile:
     constants: Mapping[int, Value | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyDelete:
+class KeyDelete(Record):
     """Rows of `files` whose columns equal a row of `keys`, which are named as the table's columns; NULL
     equals NULL."""
 
@@ -58,8 +56,7 @@ class KeyDelete:
     files: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Naming:
+class Naming(Record):
     """How columns are found in files: by field id (`ids`), or by the names that a field id has there. With
     both, names are for files that have no ids. Names None: such files cannot be read. `inner_ids`: elements
     of lists and maps have ids as well. `no_column`: what files have of that name is no column. `last_id`:
@@ -77,8 +74,7 @@ def no_casts(stored: Primitive, wanted: Primitive) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Foreign:
+class Foreign(Record, kw_only=True):
     """A table at one version, whole. `schema` has id 0; `declared` are Arrow types of fields beyond the
     format's own; `positions` are deleted rows by URI of the data file; `notes` say what stays behind."""
 
@@ -123,8 +119,7 @@ def joined(*parts: str) -> str:
     return "/".join(part.strip("/") for part in parts if part.strip("/"))
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(Record):
     """The objects of a source table under `root`, a location of its folder. `granted` are patterns of
     `bucket/key`."""
 

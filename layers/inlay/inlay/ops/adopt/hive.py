@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from itertools import islice
 
 import pyarrow as pa
@@ -27,14 +26,14 @@ from inlay.ops.adopt.foreign import MAX_FILES, Foreign, ForeignFile, Naming, Sou
 from inlay.ops.write.folders import HIVE_NULL, inferred, said_by, value_in
 from inlay.parquet.arrow.types import schema_from_arrow, schema_to_arrow, to_physical
 from inlay.parquet.read.describe import parse_object_footer, read_tail
+from inlay.record import Record, replace
 from inlay.storage.base import ObjectStore
 
 _ALONE = "Keep only the files of one table there, or name the folder that has them"
 _WRITE = "Have an engine that reads the folder write its files again, all with the same columns"
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(Record):
     """A data file, and what its folders say: by name, None for NULL."""
 
     uri: str

@@ -26,7 +26,6 @@ import glob
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -100,6 +99,7 @@ from inlay.plan.pruning.partitions import repartitioned
 from inlay.plan.refs import check_name, ref_view
 from inlay.plan.schema_conflicts import altered, evolved
 from inlay.plan.schema_evolution import evolution_between
+from inlay.record import Record, replace
 from inlay.storage.base import Got, Location, Missing, ObjectStore, Refused
 from inlay.storage.wrapped import WrappedStore
 
@@ -335,8 +335,7 @@ def published_after(ctx: Context, loaded: LoadedTable, seen: Found | None = None
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedNow:
+class PublishedNow(Record):
     """The published pointer, as it is answered and as it is read."""
 
     body: bytes
@@ -607,8 +606,7 @@ def _is_strict(change: Change) -> bool:
     return any(isinstance(r, SameMain) for r in change.requires)
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
+class _Head(Record):
     """A branch after the commit, where that is a new snapshot: its id, its manifest list (None: it has no
     rows), what Iceberg calls the operations that led there; and the manifest list of the snapshot that the
     engine `began_on`, None where it replaces whatever there is. `gone`: what it began on is no longer

@@ -7,12 +7,12 @@ kept here: each asking is one request to STS.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from inlay.errors import InvalidRequest
 from inlay.iceberg.credentials import partition_of, session_name, session_policy
 from inlay.ops.context import Context
+from inlay.record import Record
 from inlay.storage.assumed_role import Assumed, assume_role
 
 
@@ -20,8 +20,7 @@ class Assuming(Protocol):
     def __call__(self, role: str, *, policy: str, name: str) -> Assumed: ...
 
 
-@dataclass(frozen=True, slots=True)
-class EngineCredentials:
+class EngineCredentials(Record):
     """`role` is the ARN that is assumed, `context` a context for the table of a name; `write` whether the
     credentials also create objects, and `also` the ARNs of adopted files elsewhere, which they read."""
 

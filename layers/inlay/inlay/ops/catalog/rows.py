@@ -19,7 +19,6 @@ those of adoption for each new file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from pyroaring import BitMap64
 
@@ -51,10 +50,10 @@ from inlay.parquet.read.deleted_rows import load_vector
 from inlay.plan.change import NeedSegments, Request, Unit
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State
+from inlay.record import Record, field, replace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Record, kw_only=True):
     """What a snapshot has and its base has not, and the other way round. `live` are all its data files, by
     path; they are known only where deletes were added or removed."""
 
@@ -109,8 +108,7 @@ def difference(
     return replace(changes, live=files_by_path(list(entries_of(sources, table, listed))))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class Rows(Record, kw_only=True):
     """The same in Inlay's terms. `objects` are what the engine has written, each of which comes once;
     `sources_us` is when that was, by the key of the file that was made of it; `units` give files that are
     in the table their vectors."""
@@ -253,8 +251,7 @@ def _key(sources: Sources, path: str) -> str:
 # -- deletes --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Deletes:
+class _Deletes(Record):
     """`positions` by URI of the data file, with those of the vectors `covered`, (object, place) each;
     `older` are the files that were there before the commit."""
 

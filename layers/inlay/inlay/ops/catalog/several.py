@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from inlay.errors import ConcurrentChange, InvalidRequest
 from inlay.iceberg.commit import CommitRequest
@@ -35,6 +34,7 @@ from inlay.ops.metadata.publication import Found
 from inlay.ops.publish.publish import is_current, publish
 from inlay.ops.transaction import Part, commit_parts
 from inlay.plan.change import Request
+from inlay.record import replace
 
 
 def commit_tables(contexts: Sequence[Context], requests: Sequence[CommitRequest]) -> None:

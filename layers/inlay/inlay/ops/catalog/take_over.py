@@ -9,7 +9,6 @@ engine's metadata files are removed, and the table is published. Killed anywhere
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +29,7 @@ from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.metadata.publication import foreign_metadata, load_hint
 from inlay.ops.publish.publish import PublishResult, publish
+from inlay.record import replace
 
 
 def take_over(ctx: Context) -> PublishResult:

@@ -7,7 +7,6 @@ that is no folder's is refused before anything is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from inlay.errors import InvalidRequest, TableExists
@@ -19,10 +18,10 @@ from inlay.ops.commit.driver import already_applied
 from inlay.ops.context import Context
 from inlay.ops.drop import drop, was_dropped
 from inlay.ops.metadata.load import load_pointer
+from inlay.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class TableWrites:
+class TableWrites(Record):
     """`context` is a new context for the table of a name; it raises `InvalidRequest` for a name that cannot
     be a table's."""
 

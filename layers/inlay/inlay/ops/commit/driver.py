@@ -43,7 +43,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Protocol, TypeVar, assert_never
@@ -100,6 +99,7 @@ from inlay.plan.change import (
 from inlay.plan.commit.apply import apply, seal
 from inlay.plan.metadata.state import State, look_up
 from inlay.plan.refs import with_head
+from inlay.record import Mutable, Record, field, replace
 from inlay.storage.base import Head
 from inlay.storage.wrapped import NO_USAGE, Usage
 from inlay.storage.write_once import Stored
@@ -140,8 +140,7 @@ def back_off(ctx: Context, attempt: int, since: float | None = None) -> None:
     ctx.clock.sleep(seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Record):
     """This change is now part of the table, in exactly `loaded.snapshot.version`. `share` is this change's
     part of that version's commit, when others were committed with it (`ops.commit.group`). `note` is for
     the caller (`WriteResult.note`)."""
@@ -154,8 +153,7 @@ class Committed:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(Record):
     """Nothing was committed, and nothing had to be: `version` applied it before, None when there was
     nothing to do."""
 
@@ -169,8 +167,7 @@ class Skipped:
         return self.version is not None or bool(self.duplicates)
 
 
-@dataclass(frozen=True, slots=True)
-class Conflicted:
+class Conflicted(Record):
     """Does not hold on the current table; plan it again on `loaded`."""
 
     loaded: LoadedTable
@@ -181,8 +178,7 @@ CommitResult = Committed | Skipped | Conflicted
 NotProposed = AlreadyApplied | Unchanged | Conflict | Stale | RequestRefused | HandedOver
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Record):
     """A change with the base as loaded for it, so that the commit need not search for the files it
     names."""
 
@@ -327,8 +323,7 @@ def expect_committed(ctx: Context, result: CommitResult) -> Committed | Skipped:
     return result
 
 
-@dataclass(slots=True)
-class WrittenSegments:
+class WrittenSegments(Mutable):
     """The segments that this commit has written. Segments of earlier attempts serve later ones, which give
     the same bytes the same id: id → store time before the upload."""
 
@@ -718,8 +713,7 @@ def already_applied(
     return loaded, None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteResult(Shown):
+class WriteResult(Record, Shown, kw_only=True):
     """One write.
 
     `committed` False means that nothing had to be done: `applied_before` under the same request id, or as
@@ -757,7 +751,7 @@ class WriteResult(Shown):
         return self.usage.bytes_down
 
     def _facts(self) -> Iterator[tuple[str, Any]]:
-        for name, value in super(WriteResult, self)._facts():
+        for name, value in super()._facts():
             if name != "usage":
                 yield name, value
         for name in ("requests", "bytes_up", "bytes_down"):

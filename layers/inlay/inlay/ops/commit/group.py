@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar, assert_never
 
@@ -52,6 +51,7 @@ from inlay.plan.change import (
 )
 from inlay.plan.commit.apply import Admitted, admit, apply
 from inlay.plan.metadata.state import State
+from inlay.record import Mutable, Record, field, replace
 from inlay.storage.wrapped import PerProcess
 
 # Data files of one merged commit: what a pointer holds without rolling many segments at once.
@@ -71,8 +71,7 @@ Answer = CommitResult | InlayError
 _Kept = tuple[str | None, LoadedTable]  # a branch, and the table seen from it after a turn
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
+class _Member(Record):
     """One caller's change, waiting in the queue."""
 
     ctx: Context
@@ -125,8 +124,7 @@ def with_archive_begun(ctx: Context, base: LoadedTable) -> LoadedTable:
     return replace(base, archiving=begun)
 
 
-@dataclass(slots=True)
-class Uploads:
+class Uploads(Mutable):
     """What a commit on `base` uploads first, through `ctx`: with the first object of it the archive of the
     base is on its way."""
 
@@ -278,16 +276,14 @@ class Abandoned(Exception):
     """The thread that worked for this one was stopped by `__cause__`: the outcome is unknown."""
 
 
-@dataclass(slots=True, eq=False)
-class _Waiting(Generic[I, A]):
+class _Waiting(Mutable, Generic[I, A], eq=False):
     item: I
     woken: threading.Event = field(default_factory=threading.Event)
     answer: list[A] = field(default_factory=list)  # one item, once there is an answer
     stopped_by: BaseException | None = None
 
 
-@dataclass(slots=True, eq=False)
-class _Queue(Generic[I, A, K]):
+class _Queue(Mutable, Generic[I, A, K], eq=False):
     lock: threading.Lock = field(default_factory=threading.Lock)
     waiting: deque[_Waiting[I, A]] = field(default_factory=deque)
     taken: bool = False
@@ -295,8 +291,7 @@ class _Queue(Generic[I, A, K]):
     begun: tuple[Hashable, Future[Any]] | None = None
 
 
-@dataclass(slots=True)
-class Turn(Generic[I, A, K]):
+class Turn(Mutable, Generic[I, A, K]):
     """The work of one thread. `items`, its own first, and what the turn before `kept`; the thread sets
     `answers`, one to each in order, and what it keeps for the next. No items where another thread has
     worked for it: `answers` is then the one to its own."""

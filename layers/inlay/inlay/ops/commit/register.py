@@ -24,7 +24,6 @@ one that cannot decode, knows no more about the swap than one without an answer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 
 from inlay.errors import (
@@ -43,6 +42,7 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, find_version, read_main
 from inlay.plan.metadata.state import State
+from inlay.record import Record, replace
 from inlay.storage.base import IfMatch, Refused, Written
 
 # The same swap on an unchanged pointer, after answers that leave its outcome open.
@@ -56,8 +56,7 @@ RACED_SWAPS = 2
 _NO_ETAG = "1"
 
 
-@dataclass(frozen=True, slots=True)
-class Won:
+class Won(Record):
     """The snapshot is in the table. `etag` is empty when others have committed since: the next swap on it
     then fails and rebases, as it should."""
 
@@ -65,15 +64,13 @@ class Won:
     date_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Record):
     """Another commit has the version of this swap; `current` is the pointer read after it."""
 
     current: LoadedTable
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Record):
     """Whether the snapshot is in the table cannot be determined."""
 
     error: OutcomeUnknown

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +51,7 @@ from inlay.plan.erasure import PURGE, key_id, landing_prefix, predicate_digest
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.receipt_chain import Chain, Pass, against_chain, digest_of
 from inlay.plan.scan import plan_scan
+from inlay.record import Mutable, Record
 from inlay.storage.base import Got, ObjectVersion
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Record, kw_only=True):
     """What an auditor says was erased. `key` is the HMAC key of the deployment; without it the condition
     can be looked for, but not compared with the receipt's digest, which is over its text: `as_asked`
     is that text where a column has had another name since."""
@@ -71,8 +70,7 @@ class Asked:
     as_asked: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class ReceiptCheck:
+class ReceiptCheck(Mutable, kw_only=True):
     """The comparison of a receipt with the bucket. `problems` contradict it; `deleted_since` objects that
     existed then have been deleted since, as is normal; `unchanged` are as they were. `named` is what the
     receipt itself lists as kept, unknown or not covered, and what came later: nothing to correct, but to be

@@ -9,7 +9,6 @@ or deleted there, and a role needs `s3:PutObject` and `s3:PutObjectRetention` al
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
 
@@ -18,6 +17,7 @@ from inlay.format.keys import receipt_key
 from inlay.ops.context import Context
 from inlay.ops.erase.receipt import decode_receipt
 from inlay.plan.erasure import Waiting
+from inlay.record import Record
 from inlay.storage.base import Got
 from inlay.storage.open import open_store
 
@@ -30,8 +30,7 @@ DEFAULT_DAYS = 3_650
 _DAY_US = 86_400 * 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class LockedCopies:
+class LockedCopies(Record):
     """Where copies go (`s3://bucket/prefix`), and how long nobody may delete them: in mode COMPLIANCE not
     even the account's owner."""
 

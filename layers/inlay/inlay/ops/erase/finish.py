@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from inlay.errors import CorruptTable, KeyTaken, NewerFormat, RefNotFound, TableNotFound
@@ -100,6 +99,7 @@ from inlay.plan.erasure import (
 from inlay.plan.maintain.roots import cutoff_with_margin
 from inlay.plan.pruning.literals import texts_of
 from inlay.plan.receipt_chain import Chain
+from inlay.record import Mutable, Record, field, replace, secret
 from inlay.storage.base import NULL_VERSION, DeleteFailure, ObjectVersion, Upload
 
 if TYPE_CHECKING:
@@ -119,8 +119,7 @@ MAX_WAITING = 100
 Waits = dict[str, list[Waiting]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepResult:
+class SweepResult(Record, kw_only=True):
     """`receipts` are keys of erasures that ended; `waiting` is what keeps the others open."""
 
     deleted: int = 0
@@ -129,8 +128,8 @@ class SweepResult:
     failures: tuple[DeleteFailure, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishOptions:
+@secret("hmac_key")
+class FinishOptions(Record, kw_only=True):
     """How erasures are ended, and what their receipts say: see `ops.collect_garbage`. `margin_us`: how far
     an object's LastModified may be behind the `Date` of answers; `landing` None: no object lands;
     `retention_days`: how long places outside the table keep data, by the names of
@@ -138,15 +137,14 @@ class FinishOptions:
 
     life_us: int
     margin_us: int
-    hmac_key: bytes | None = field(repr=False)
+    hmac_key: bytes | None
     signer: Signer | None
     copies: LockedCopies | None
     landing: str | None
     retention_days: Mapping[str, float]
 
 
-@dataclass(slots=True)
-class _Due:
+class _Due(Mutable):
     """Erasures of one phase that take a step together: those that are `ready` go on, the others wait."""
 
     ready: Sequence[Erasure]
@@ -164,8 +162,7 @@ class _Due:
         return self.waits
 
 
-@dataclass(slots=True)
-class _Sweeper:
+class _Sweeper(Mutable):
     """One run over all open erasures. `history`: what the caller's run has read of older versions, and will
     read again. `looks` are the last checks that were begun."""
 

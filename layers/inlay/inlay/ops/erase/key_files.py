@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,6 +26,7 @@ from inlay.ops.write.content import Content
 from inlay.ops.write.landed_text import LandedText
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.plan.change import Request
+from inlay.record import Record, replace
 from inlay.storage.base import NULL_VERSION, ByteRange, Got, Location
 from inlay.text.bytes import reading
 from inlay.text.format import TextFormat
@@ -36,8 +36,7 @@ KEYS = "keys/"
 MAX_KEY_BYTES = 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class KeyFile:
+class KeyFile(Record):
     location: Location
     body: bytes
     version_id: str | None

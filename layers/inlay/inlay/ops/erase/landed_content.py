@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from inlay.errors import ErrorKind, InlayError
 from inlay.format.landing import LandedKind, landed_object
@@ -29,6 +28,7 @@ from inlay.parquet.surgery.residue import find_residue
 from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.pruning.mentions import Mentions, names_any
 from inlay.plan.scan import FileTask
+from inlay.record import Record, replace
 from inlay.storage.base import NULL_VERSION, Location, ObjectVersion
 
 _HOLDS_ROWS = "it holds rows of the erasure and was not ingested yet: ingest it, or delete it"
@@ -41,8 +41,7 @@ _NAMES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Record):
     """What a content that was not ingested holds: `waits` says why the erasure waits for it, if it does;
     `perhaps` that it may name what is erased; `others`, by erasure, that ingestion will never take it."""
 

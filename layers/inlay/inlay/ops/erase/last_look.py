@@ -18,7 +18,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from typing import Literal as Choice
@@ -43,6 +42,7 @@ from inlay.plan.erasure import Waiting, named_defaults
 from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.pruning.mentions import Mentions, names_any
 from inlay.plan.scan import FileTask
+from inlay.record import Mutable, Record, field, replace
 from inlay.storage.base import Head, ObjectVersion, Upload
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ WITHHELD = "(a name that may be data)"
 _PROGRAMS_NAME = re.compile(r"(?!.*\d{4})[A-Za-z][A-Za-z0-9_.:#-]{0,99}")
 
 
-@dataclass(frozen=True, slots=True)
-class KeptPlace:
+class KeptPlace(Record):
     """A place that may name what was erased and stays: `kind` of place, `name` of the file or column;
     `detail` within it. Never a value.
 
@@ -230,8 +229,7 @@ _USER = "metadata"
 _HEADER = "header"
 
 
-@dataclass(frozen=True, slots=True)
-class SearchedFile:
+class SearchedFile(Record):
     """One live file. `residues` are places in it that name an erased value which no row there has;
     `perhaps` places as of `Searched.perhaps`; `failure` is why it could not be searched."""
 
@@ -268,8 +266,7 @@ def _in_words(residue: Residue) -> str:
     return f"{residue.where}{column}{where}" + ("" if residue.certain else ", perhaps")
 
 
-@dataclass(frozen=True, slots=True)
-class NeverTaken:
+class NeverTaken(Record):
     """An object of the landing zone that ingestion will never take, or that an operator waived. It stays:
     whether it names what was erased, `where` in it, or why that is uncertain."""
 
@@ -279,8 +276,7 @@ class NeverTaken:
     where: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Landing:
+class Landing(Record):
     """Objects in the landing zone from before an erasure: `dead` and `ingested` versions can be deleted;
     `waiting` says why some must wait; `perhaps` are data that may name erased rows, `others` what ingestion
     will never take: both are kept."""
@@ -304,8 +300,7 @@ def how_known(newest_rows: int, sequence: int, is_foreign: bool, opened_version:
     return "rows" if is_foreign or sequence >= opened_version else "bounds"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class Findings(Record, kw_only=True):
     """What the last look found of one erasure: nothing of others that take the step with it.
 
     `columns` are those that its condition names; `perhaps` are places that stay and may have a value which
@@ -321,8 +316,7 @@ class Findings:
     rows_with: tuple[tuple[str, int, int], ...] | None = None
 
 
-@dataclass(slots=True)
-class LastCheck:
+class LastCheck(Mutable):
     """What was searched, of `table`, for all of `asked` at once: conditions by erasure, with the versions
     that opened them. Searched files are not searched again when the check is repeated for the same erasures
     on a later base."""

@@ -22,7 +22,6 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import reduce
 from hashlib import sha256
 from typing import Any
@@ -57,6 +56,7 @@ from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.metadata.memory import has_memory
 from inlay.plan.metadata.state import LedgerSalt
 from inlay.plan.receipt_chain import Chain, Pass, digest_of, statement_of
+from inlay.record import Mutable, Record, field, replace
 from inlay.storage.base import Head, ObjectVersion
 
 RECEIPT_KIND = "erasure"
@@ -150,8 +150,7 @@ _LISTS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class List:
+class List(Record):
     """A list as a receipt refers to it: its key, the SHA-256 of its bytes, its number of entries."""
 
     key: str
@@ -209,8 +208,7 @@ def waived_content(version: ObjectVersion) -> tuple[str, str, int]:
     return version.version_id, version.etag, version.size
 
 
-@dataclass(slots=True)
-class Lists:
+class Lists(Mutable):
     """The lists of a table. `written` are those of this run, as they are stored, by key: it need not read
     them again."""
 
@@ -352,8 +350,7 @@ def _decoded_list(ctx: Context, key: str, data: bytes) -> tuple[dict[str, Any], 
     return body, sha256(data).hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Record, kw_only=True):
     """What is the same for all erasures that end together: `left` is everything under the table's prefix
     after the last deletion, `later` is (version, operation) of deletes committed after the step to `sweep`,
     `landing` the number of objects older than the erasures that are left in the landing zone (None: not

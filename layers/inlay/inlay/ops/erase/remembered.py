@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pyarrow as pa
 
 from inlay.errors import InvalidRequest
@@ -16,6 +14,7 @@ from inlay.ops.write.keyed_rows import MAX_LISTED_KEYS, each_key
 from inlay.ops.write.old_rows import read_matching
 from inlay.parquet.arrow.pieces import distinct_rows
 from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.record import replace
 
 
 def remembered_by(

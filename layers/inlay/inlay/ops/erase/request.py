@@ -13,7 +13,6 @@ so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from inlay.errors import InvalidRequest, RefNotFound
 from inlay.format.keys import RECEIPTS, receipt_key
@@ -60,11 +59,11 @@ from inlay.plan.metadata.state import State
 from inlay.plan.pruning.literals import any_of
 from inlay.plan.pruning.prune import Evidence, lacks_columns_of, may_match
 from inlay.plan.refs import ref_view
+from inlay.record import Record, replace
 from inlay.storage.base import Head
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErasureStatus:
+class ErasureStatus(Record, kw_only=True):
     """The state of an erasure, and what it waits for. Time travel to versions before `opened_version` ends
     with it; branches and tags continue, without the rows."""
 
@@ -78,8 +77,7 @@ class ErasureStatus:
     waiting: tuple[Waiting, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdvanceResult(Shown):
+class AdvanceResult(Record, Shown, kw_only=True):
     """`files` were rewritten or dropped, `removed_rows` removed from them (including other deletes' rows).
     `left` files were out of the budget; `erasures` is what each open erasure waits for. `foreign` are
     objects adopted in place that hold erased rows: their owner has to delete them."""

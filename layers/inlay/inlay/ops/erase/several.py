@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -17,6 +16,7 @@ from inlay.ops.write.delete import MAX_PREDICATE_BYTES, stored_bytes
 from inlay.ops.write.keyed_rows import each_key
 from inlay.plan.change import Request
 from inlay.plan.pruning.literals import any_of
+from inlay.record import replace
 
 # Each piece is in the pointer twice, in its marker and in the erasure, until its files have been rewritten.
 MAX_PIECES = 16

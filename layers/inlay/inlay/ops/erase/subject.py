@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +33,7 @@ from inlay.parquet.arrow.types import is_list
 from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection
 from inlay.plan.scan import FileTask
+from inlay.record import Mutable, Record, field
 
 # Positions that are listed of each file and column; all are counted.
 MAX_POSITIONS = 100
@@ -48,8 +48,7 @@ _TEXTS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubjectRows:
+class SubjectRows(Record, kw_only=True):
     """Rows of one file with a text in one column. `positions` are the first of them, from 0 in the file;
     `column` is the path, with `element`, `key` and `value` for what is in lists and maps."""
 
@@ -60,8 +59,7 @@ class SubjectRows:
     positions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubjectReport:
+class SubjectReport(Record, kw_only=True):
     """`rows` by file, column and text (its place among those asked for); `elsewhere` are places beside
     rows. Neither has a value."""
 
@@ -148,8 +146,7 @@ def _by_column(hits: Iterable[SubjectRows]) -> list[tuple[str, list[SubjectRows]
 # -- rows -----------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Hits:
+class _Hits(Mutable):
     rows: int = 0
     positions: list[int] = field(default_factory=list)
 

@@ -6,8 +6,6 @@ what is erased.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from inlay.errors import InvalidRequest
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import check_landing
@@ -17,6 +15,7 @@ from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import load_pointer
 from inlay.plan.erasure import REWRITE, landing_prefix
 from inlay.plan.pruning.literals import any_of, texts_of
+from inlay.record import replace
 
 
 def waive_landed(

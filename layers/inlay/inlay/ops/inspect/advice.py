@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile
@@ -23,12 +22,12 @@ from inlay.plan.maintain.order import order_of
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.scan import ScanPlan
+from inlay.record import Record
 
-Record = Mapping[str, object]
+Facts = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class Condition(Record, kw_only=True):
     """One part of a query's filter, and what it does on its own: `spares` files, because of `why`.
     `column` is one it looks at, "" for none."""
 
@@ -38,8 +37,7 @@ class Condition:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class Query(Record, kw_only=True):
     """What a query with this filter reads, according to metadata: at most `rows` and `bytes`, less what row
     groups and columns save."""
 
@@ -54,8 +52,7 @@ class Query:
     conditions: tuple[Condition, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(Record, kw_only=True):
     """Units of compaction of one kind, together."""
 
     kind: str
@@ -66,8 +63,7 @@ class Work:
     files_after: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Maintenance:
+class Maintenance(Record, kw_only=True):
     """What compaction would do now, and the result. `seconds` are of one worker; `query_files` are those
     the query reads now and afterwards."""
 
@@ -210,8 +206,7 @@ MUCH = 0.2
 RECENT = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Record):
     """One answer to "why is it slow": what is seen, why it is so, and the command that changes it ("" for
     none). TABLE stands for the table's URI in `command`."""
 
@@ -224,7 +219,7 @@ def findings_of(
     state: State,
     axes: Sequence[Axis],
     files: Sequence[DataFile],
-    tombstones: Sequence[Record],
+    tombstones: Sequence[Facts],
     query: Query | None,
     maintenance: Maintenance,
 ) -> Iterator[Finding]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from itertools import accumulate
 
@@ -18,6 +17,7 @@ from inlay.format.values import is_nan, order_key
 from inlay.ops.inspect.columns import value_text
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
+from inlay.record import Record
 
 # Columns that are shown as axes.
 MAX_AXES = 4
@@ -28,8 +28,7 @@ TICKS = 5
 CROWD, CORNER = 0.5, 0.02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
+class Axis(Record, kw_only=True):
     """A column that files are ordered by. `ticks` are (place from 0 to 1, value as text); `by_rank`: places
     are ranks of the bounds, not values. `depth` is the number of files at each of `BUCKETS` places: those
     that a lookup of a value there opens."""

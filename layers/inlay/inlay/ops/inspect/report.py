@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from inlay.format.entry import DataFile
@@ -42,16 +41,16 @@ from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
+from inlay.record import Record
 
 MAX_MARKS = 2_000
 MAX_ROWS = 40
 MAX_BOUNDS = 2
 MAX_VERSIONS = 300
-Record = Mapping[str, object]
+Facts = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class Mark(Record, kw_only=True):
     """A file, or some adjacent ones. `deletes` is the most markers that readers of one of them apply;
     `read` is how many of them the query reads; `places` are (from, to) on each axis."""
 
@@ -68,8 +67,7 @@ class Mark:
     places: tuple[tuple[float, float] | None, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SizeBin:
+class SizeBin(Record, kw_only=True):
     """Files of `least` bytes or more, below twice that."""
 
     least: int
@@ -79,21 +77,20 @@ class SizeBin:
     read: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report(Shown):
+class Report(Record, Shown, kw_only=True):
     """Everything that the page and the tree show. Lists are cut to the most important rows; `markers_left`
     and the like are how many were cut. Segments have the bounds of the most important columns. `live_rows`
     are at most so many, unless `live_rows_counted`: metadata does not say what deletes by value hide."""
 
-    table: Record
-    versions: Sequence[Record]
+    table: Facts
+    versions: Sequence[Facts]
     axes: tuple[Axis, ...]
     marks: tuple[Mark, ...]
     sizes: tuple[SizeBin, ...]
-    partitions: Sequence[Record]
+    partitions: Sequence[Facts]
     partitions_left: int
-    segments: Sequence[Record]
-    markers: Sequence[Record]
+    segments: Sequence[Facts]
+    markers: Sequence[Facts]
     markers_left: int
     marked_files: int
     deleted_rows: int
@@ -164,7 +161,7 @@ def make_report(
     )
 
 
-def _facts(ctx: Context, current: Snapshot, state: State) -> Record:
+def _facts(ctx: Context, current: Snapshot, state: State) -> Facts:
     snapshot = state.snapshot
     schema = snapshot.schema
     names = {field.id: field.name for field in schema.fields}
@@ -275,13 +272,13 @@ def _sizes(
 
 def _partitions(
     state: State, files: Sequence[DataFile], tasks: Mapping[str, FileTask]
-) -> list[Record]:
+) -> list[Facts]:
     """The partitions with the most files first; none for an unpartitioned table."""
     groups: dict[str, list[DataFile]] = defaultdict(list)
     for entry in files:
         if entry.partition:
             groups[_partition(entry, state.snapshot)].append(entry)
-    records: list[Record] = [
+    records: list[Facts] = [
         {
             "partition": name,
             "files": len(group),
@@ -294,7 +291,7 @@ def _partitions(
     return sorted(records, key=lambda p: (-int(str(p["files"])), str(p["partition"])))
 
 
-def _tombstones(state: State, tasks: Mapping[str, FileTask]) -> list[Record]:
+def _tombstones(state: State, tasks: Mapping[str, FileTask]) -> list[Facts]:
     """Table-wide deletes one by one, those that name a file summed up by kind; the most expensive first."""
     records: list[dict[str, Any]] = []
     of_files: dict[str, dict[str, Any]] = {}

@@ -10,7 +10,6 @@ to rewrite are left to it: it counts the rows it removes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -34,10 +33,10 @@ from inlay.plan.maintain.order import Order, order_of
 from inlay.plan.pruning.partitions import group_key, spans_partitions
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.scan import FileTask
+from inlay.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterPlan:
+class ClusterPlan(Record):
     """Slices of files that are close in the `order`; `others` files need none. As what the processes that
     write a slice need to know (`writer`) it has none of these, and pickles: what they write is one `run`
     (None: of no order)."""

@@ -11,7 +11,6 @@ units are file rewrites (`ops.maintain.rewrite`).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -41,10 +40,10 @@ from inlay.plan.maintain.leaf_overlap import deepest_overlap, would_part
 from inlay.plan.maintain.order import order_of
 from inlay.plan.metadata.state import State
 from inlay.plan.scan import FileTask
+from inlay.record import Record, replace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataResult:
+class MetadataResult(Record, kw_only=True):
     """`steps` were committed, `leaves` rewritten; `depth` is the most leaves that still share one value of
     the key, and `loaded` the table afterwards. Where the files themselves overlap the depth stays:
     `compact.strategy` separates those."""
@@ -103,8 +102,7 @@ MEMORY_PER_BYTE = 10
 MEMORY_PER_FILE = 4_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactResult(Shown):
+class CompactResult(Record, Shown, kw_only=True):
     """`units` were committed, `left` (that would read `left_bytes`) were out of the budget, `skipped` kept
     being changed by others, `failures` cannot be read. `hand_over`: more than `compact.handover_bytes` is
     left, work for Spark. For a dry run only `version` and `plan` are set."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 
 from inlay.errors import (
@@ -55,6 +54,7 @@ from inlay.plan.maintain.roots import (
 )
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.refs import heads, held_versions
+from inlay.record import Record
 from inlay.storage.base import MAX_DELETE_KEYS, DeleteFailure, ObjectVersion, Upload
 
 # Archives that one run holds in memory, of some 5 KB each: those of more than ten thousand versions.
@@ -138,8 +138,7 @@ def check_clocks(
         raise ClocksDisagree(fault, table=ctx.uri, version=snapshot.version)
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Record):
     """Every object version and unfinished upload under the table's prefix, at one look."""
 
     versions: Sequence[ObjectVersion]
@@ -386,8 +385,7 @@ class Roots:
 DAY_US = 86_400_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireResult(Shown):
+class ExpireResult(Record, Shown, kw_only=True):
     """Versions `first` … `through` have expired (None: none), except those in `held`, which refs keep.
     `oldest` is the oldest version that can still be opened."""
 

@@ -6,19 +6,18 @@ Promise: `plan.maintain.roots` decides about each object, wherever it is listed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 
 from inlay.ops.context import Context
 from inlay.ops.maintain.expire import Roots, delete_objects, list_objects
 from inlay.plan.maintain.roots import GarbagePlan, Listed, ListingFacts, Tally
+from inlay.record import Record, field
 from inlay.storage.base import DeleteFailure
 
 # Keys that a dry run and a report carry; the counts are always complete.
 MAX_NAMES = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Garbage:
+class Garbage(Record, kw_only=True):
     """Garbage: counts are complete, `keys` names up to 1,000 of it, `unknown` up to 100 unknown objects.
     `failures` could not be deleted."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import takewhile
 from operator import or_
@@ -21,6 +20,7 @@ from inlay.ops.maintain.garbage import MAX_NAMES, Garbage
 from inlay.ops.task_runner import TaskRunner
 from inlay.plan.maintain.roots import MAX_NAMES as MAX_UNKNOWN
 from inlay.plan.maintain.roots import Listed, Tally, plan_garbage
+from inlay.record import Record, replace
 
 # Ranges of a wave for each task that runs at once, and at most in all: uneven ranges leave no slot idle for
 # long.
@@ -46,8 +46,7 @@ class Range(NamedTuple):
         return listed if until is None else takewhile(lambda item: item.key <= until, listed)
 
 
-@dataclass(frozen=True, slots=True)
-class _RangeTask:
+class _RangeTask(Record):
     keys: Range
     table_id: str | None
     delete: bool

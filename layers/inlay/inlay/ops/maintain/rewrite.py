@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -60,6 +59,7 @@ from inlay.plan.pruning.literals import any_of
 from inlay.plan.pruning.prune import Evidence, all_match, may_match
 from inlay.plan.scan import FileTask
 from inlay.plan.surgery import STRATEGIES, Choice, Strategy
+from inlay.record import Record, replace
 from inlay.storage.base import ByteRange, Got, Missing, ObjectStore, Refused
 from inlay.storage.wrapped import WrappedStore
 
@@ -67,8 +67,7 @@ from inlay.storage.wrapped import WrappedStore
 GROUP_FORMS = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RewriteResult(Shown):
+class RewriteResult(Record, Shown, kw_only=True):
     """`version` is the table's after the run. `left` files with deletes were out of the budget, or done in
     part, `skipped` kept being changed by others, `failures` cannot be read. `choices` explains how each
     file was treated; for a dry run nothing else is set."""
@@ -91,8 +90,7 @@ class RewriteResult(Shown):
     choices: tuple[tuple[str, Choice], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FileWork:
+class FileWork(Record):
     """A file to remove deleted rows from."""
 
     task: FileTask | None  # None: no row of the file is live

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,6 +42,7 @@ from inlay.plan.positions import PositionMap, narrow
 from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.scan import FileTask, marker_predicate
 from inlay.plan.surgery import Choice, Cost, Strategy, Touched, choose
+from inlay.record import Mutable, Record, replace
 from inlay.storage.base import Location
 
 # Memory that surgery and a whole rewrite need for a row group, measured: up to three times its values.
@@ -51,8 +51,7 @@ VALUE_FORMS = 3
 GROUP_SHARE = 0.75
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceLimits:
+class ResourceLimits(Record):
     """The limits of an invocation: time until `deadline` (of the context's clock; None: no limit) and
     memory (None: the machine's)."""
 
@@ -75,8 +74,7 @@ class ResourceLimits:
 NO_LIMITS = ResourceLimits()
 
 
-@dataclass(slots=True)
-class GroupTimer:
+class GroupTimer(Mutable):
     """Whether one more row group fits before `deadline` (None: always), judging by the slowest so far.
     Asked before each group but the first, so that every invocation makes progress."""
 
@@ -121,8 +119,7 @@ def markers_for_output(
 _NO_TARGET = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class RowDecision:
+class RowDecision(Record):
     """What is left of a file: `kept` positions out of row groups of `group_rows` rows. `footer`, if surgery
     is possible. `has_extra`: not only markers delete rows of it. `group_bytes` is the largest group that
     will be rewritten, uncompressed. `recode` are row groups that name erased values outside their rows,
@@ -364,8 +361,7 @@ def _tombstone_cost(opened: OpenFile, schema: Schema) -> Cost:
     return Cost(requests=len(groups) + len(objects), read_bytes=looked_at + sum(objects))
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+class _Made(Record):
     """A new file, where the rows of the old one are in it, and whether all that go are gone."""
 
     output: DataFile

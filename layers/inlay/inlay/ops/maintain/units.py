@@ -15,7 +15,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
-from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from inlay.errors import ErrorKind, InlayError
@@ -30,6 +29,7 @@ from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import marker_may_hit
 from inlay.plan.surgery import Choice
+from inlay.record import Mutable, Record, field, replace
 
 # Input of the units of one commit: what a crash may cost.
 COMMIT_BYTES = 2 * 2**30
@@ -58,8 +58,7 @@ class Work(Protocol):
 W = TypeVar("W", bound=Work)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(Record, kw_only=True):
     """A unit that is done and waits for its commit. `whole` False: time ran out, and the rest of the work
     is on its output. `choice`: why a file was treated as it was."""
 
@@ -76,16 +75,14 @@ class Done:
 Perform = Callable[[Context, LoadedTable, W], Done]
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Record):
     """A file that could not be rewritten; the others were."""
 
     key: str
     error: InlayError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(Record, kw_only=True):
     """`deadline` by the context's monotonic clock: after it no unit but the first begins, and none that
     takes longer than what is left. `seconds` estimates a unit; unknown by default. `held_bytes` is its
     memory; by default all of it, so that each unit runs alone."""
@@ -103,8 +100,7 @@ class Budget:
         return not takes or self.deadline is None or ctx.clock.monotonic() + takes < self.deadline
 
 
-@dataclass(slots=True)
-class Run:
+class Run(Mutable):
     """The result of a run: `done` were committed, `left` units (that would read `left_bytes`) were not
     begun or not finished, `skipped` were given up because others kept changing their files."""
 
@@ -256,8 +252,7 @@ def own_context(ctx: Context, held_bytes: int) -> Context:
     return ctx if runs_alone(held_bytes) else replace(ctx, executor=InlineExecutor())
 
 
-@dataclass(frozen=True, slots=True)
-class _UnitTask:
+class _UnitTask(Record):
     """A unit for another process, with the entries that it needs."""
 
     perform: Perform[Any]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never, get_args
 
 from inlay.errors import (
@@ -46,11 +45,14 @@ from inlay.plan.answers import NeedSegments, SegmentKind
 from inlay.plan.metadata.state import Contents, State, head_fault, open_tree, segment_fault
 from inlay.plan.pruning.prune import may_match, trusted_under
 from inlay.plan.refs import MAIN, held_versions, past_view, ref_view
+from inlay.record import Record, aside, replace
 from inlay.storage.base import Got
 from inlay.storage.write_once import Stored
 
 if TYPE_CHECKING:
     from inlay.format.transaction import Transaction
+else:
+    Transaction = Any  # what `help` shows; the module is loaded where there is one
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Sequence[Any])
@@ -67,8 +69,8 @@ MAX_LOADS = 12
 CONTENT_BYTES = 10
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedTable:
+@aside("archiving")
+class LoadedTable(Record):
     """A table as read: `etag` and `raw` are the pointer's (of an archive: no swap is possible on it),
     `date_us` is the store's clock at the last answer, `read_at` the local monotonic clock.
 
@@ -82,7 +84,7 @@ class LoadedTable:
     read_at: float
     own: Snapshot | None = None  # the pointer's own snapshot, where `state` shows a branch
     # Its archive, where writing that has begun (`ops.commit.group.archive_beside`).
-    archiving: Future[Stored] | None = field(default=None, compare=False, repr=False)
+    archiving: Future[Stored] | None = None
     # By the local monotonic clock, when this writer last met another: in a race, or by its commits.
     raced_at: float | None = None
     # Commits of this writer in a row, each on the one before it, without a read in between.
@@ -559,8 +561,7 @@ def _newest(entries: Mapping[str, S], most: int) -> dict[str, S]:
     return dict(reversed(list(by_id.items())))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pinned:
+class Pinned(Record, kw_only=True):
     """`version` of the table with this id, on the context's branch; what is shown is `at`, an earlier
     version, or what `tag` refers to in it, if one of these was opened.
 

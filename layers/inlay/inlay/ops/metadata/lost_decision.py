@@ -8,7 +8,6 @@ that was deleted from one that was not made yet: then it never was, on all of th
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 
 from inlay.errors import CorruptTable, InlayError
 from inlay.format import keys
@@ -17,6 +16,7 @@ from inlay.ops.cache import ObjectCache
 from inlay.ops.context import Context, Shared
 from inlay.ops.metadata.decision import find_decision
 from inlay.ops.metadata.load import find_version, read_main, resolved
+from inlay.record import replace
 from inlay.storage.base import Got
 from inlay.storage.open import named_location
 

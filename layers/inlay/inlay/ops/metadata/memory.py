@@ -6,13 +6,12 @@ without it costs no request.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from inlay.format.keys import MEMORY
 from inlay.format.properties import REMEMBERED
 from inlay.format.snapshot import Snapshot
 from inlay.ops.cache import ObjectCache
 from inlay.ops.context import Context, Shared
+from inlay.record import replace
 
 # Its column that says when a delete was remembered.
 AT = "at"

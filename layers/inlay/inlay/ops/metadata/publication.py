@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from inlay.errors import CorruptTable, ForeignCommit, SnapshotGone
@@ -18,11 +17,11 @@ from inlay.format.snapshot import Snapshot
 from inlay.iceberg.manifest import Manifest, Read, decode_list, decode_manifest
 from inlay.iceberg.metadata import Publication, Published, decode_pointer, is_publication
 from inlay.ops.context import Context
+from inlay.record import Record
 from inlay.storage.base import Got, Missing, Refused
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Record):
     """The published pointer as read; `publication` None: there is none. `date_us` is the store's clock."""
 
     publication: Publication | None
@@ -48,8 +47,7 @@ def load_publication(ctx: Context) -> Found:
 NO_HINT = "none-ask-the-catalog"
 
 
-@dataclass(frozen=True, slots=True)
-class Hint:
+class Hint(Record):
     """The version hint as read; `text` empty: there is none. `version` None: it names none."""
 
     text: str
@@ -191,8 +189,7 @@ def _get(ctx: Context, publication: Publication, uri: str) -> bytes:
     return answer.body
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(Record):
     """`versions` of the table and `objects` under its root that a reader of the publication needs."""
 
     versions: frozenset[int] = frozenset()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import pyarrow as pa
@@ -33,6 +32,7 @@ from inlay.parquet.footer.thrift import nested, unpack
 from inlay.parquet.read.deleted_rows import load_vector
 from inlay.parquet.read.describe import read_tail
 from inlay.parquet.surgery.stamp import stamped
+from inlay.record import Record, replace
 from inlay.storage.base import Location, Missing
 
 _FILE_PATH, _POS = 2147483546, 2147483545
@@ -87,8 +87,7 @@ PUFFIN_TAIL_BYTES = 64 * 1024
 RESERVED_IDS = 2_147_483_447
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Record):
     """`stamp`: the field ids are not the table's; `repack`: a column is laid out in a way that some engine
     would misread; `reason`: it cannot be published. None of them: it passes."""
 
@@ -109,8 +108,7 @@ def check_files(
     return {key: v for key, v in ctx.map(judge, entries) if v != Verdict()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Retired:
+class _Retired(Record):
     """Field ids that no column has or will ever get: those that an adopted table had dropped before. They
     may be billions."""
 

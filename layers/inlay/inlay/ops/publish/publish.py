@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain
 from typing import Any
@@ -115,6 +114,7 @@ from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State, live_entries
 from inlay.plan.pruning.partitions import value_in
 from inlay.plan.pruning.prune import Evidence
+from inlay.record import LATER, Mutable, Record, field, replace
 from inlay.storage.base import Got, Head, IfMatch, Missing, Refused, Written
 
 # Others may commit and publish meanwhile: each round starts on the newest version.
@@ -125,8 +125,7 @@ MAX_SECONDS = 3_600.0
 FEW = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishResult(Shown):
+class PublishResult(Record, Shown, kw_only=True):
     """`version` is now published; `published` is False if it already was. `behind` versions have been
     committed since. `settled` files were settled first. `manifests` were written, `kept` reused."""
 
@@ -142,8 +141,7 @@ class PublishResult(Shown):
     bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Unfit:
+class _Unfit(Record):
     """What settling has to correct before the snapshot can be published: files without the table's field
     ids, files with vectors that others do not find, files that others would misread."""
 
@@ -427,8 +425,7 @@ def _fingerprint(ctx: Context, snapshot: Snapshot, specs: Specs) -> str:
 # -- one attempt ----------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Attempt:
+class _Attempt(Mutable):
     """The publication of one snapshot: what is reused from the last one, and what is new."""
 
     ctx: Context
@@ -443,10 +440,10 @@ class _Attempt:
     kept: int = 0
     bytes: int = 0
     of_a_group: int = 1
-    state: State = field(init=False)
-    specs: Specs = field(init=False)
-    fingerprint: str = field(init=False)
-    types: str = field(init=False)
+    state: State = LATER
+    specs: Specs = LATER
+    fingerprint: str = LATER
+    types: str = LATER
     _manifests: dict[str, list[Manifest]] = field(default_factory=dict)  # of the last one, by group
     _known: dict[str, Entry] = field(default_factory=dict)  # entries of groups that changed
     _data: list[tuple[Group, list[DataFile]]] = field(default_factory=list)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from pyroaring import BitMap64
 
@@ -41,6 +40,7 @@ from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.positions import PositionMap
 from inlay.plan.scan import FileTask
+from inlay.record import Record, replace
 from inlay.storage.base import Location
 
 # Of one commit: what was read for it is lost if it is killed before. A delete that hits more is dropped by
@@ -53,8 +53,7 @@ MAX_ROUNDS = 8
 REWRITE_BYTES = 4 * 2**30
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Record):
     """`loaded` is the table afterwards."""
 
     loaded: LoadedTable
@@ -160,8 +159,7 @@ def _rewritten(ctx: Context, loaded: LoadedTable) -> Run:
     return run
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
+class _Work(Record):
     entry: DataFile
     task: FileTask | None  # None: no row of the file is live
 

@@ -10,8 +10,6 @@ and garbage collection deletes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from inlay.errors import CorruptTable, ErrorKind, InlayError
 from inlay.format.properties import handed_over, is_published
 from inlay.format.snapshot import Snapshot
@@ -20,10 +18,10 @@ from inlay.ops.context import Context
 from inlay.ops.metadata.publication import load_publication, put_back
 from inlay.ops.publish.publish import publish
 from inlay.plan.erasure import Waiting
+from inlay.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class PublicationStatus:
+class PublicationStatus(Record):
     """`version` is published, None: none is; the table is `behind` versions ahead of it. `reasons` prevent
     it from being published."""
 

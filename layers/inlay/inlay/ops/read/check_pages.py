@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from functools import partial
 
 from inlay.errors import UnreadableFile, UnsupportedFile
@@ -13,6 +12,7 @@ from inlay.parquet.read.reader import Reader
 from inlay.parquet.read.selection import Projection
 from inlay.parquet.read.single_pages import false_indexes
 from inlay.plan.scan import FileTask
+from inlay.record import replace
 
 
 def checks_pages(snapshot: Snapshot) -> bool:

@@ -9,7 +9,6 @@ group at a time, without another request when the read of the footer fetched the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from inlay.errors import UntrueStatistics
 from inlay.format.entry import ColumnStats, DataFile
@@ -23,6 +22,7 @@ from inlay.parquet.read.selection import Projection
 from inlay.parquet.read.statistics import group_stats, leaves_of
 from inlay.plan.pruning.prune import denied_by
 from inlay.plan.scan import FileTask
+from inlay.record import replace
 
 NEXT_STEP = (
     "Write it again with another writer, or set ingest.check_statistics to none: then upserts and deletes "

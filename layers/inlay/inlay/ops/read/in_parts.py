@@ -8,7 +8,6 @@ pickles.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import ClassVar
 
@@ -25,10 +24,10 @@ from inlay.parquet.read.reader import Ahead
 from inlay.parquet.read.selection import FILE_COLUMN, POSITION_COLUMN, Projection, top_columns
 from inlay.plan.metadata.state import State
 from inlay.plan.scan import FileTask
+from inlay.record import Record, replace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScanParts:
+class ScanParts(Record, kw_only=True):
     """Columns `ids` of `schema`, in this order; with `placed` two more: each row's place in its file, and
     the file's key."""
 

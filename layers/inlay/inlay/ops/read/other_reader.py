@@ -7,7 +7,6 @@ Promise: with what is said here another reader gives the rows and values that a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -20,9 +19,9 @@ from inlay.parquet.arrow.types import positions_array
 from inlay.parquet.read.deleted_rows import combine_markers, load_keys, marker_jobs, marks_at
 from inlay.parquet.read.exact_columns import ReaderSupport, exact_columns
 from inlay.plan.scan import FileTask
+from inlay.record import replace
 
 
-@dataclass(frozen=True, slots=True)
 class OtherReader(ReaderSupport):
     """What the other reader gives exactly of a file, by what it supports."""
 

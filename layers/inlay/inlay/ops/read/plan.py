@@ -7,7 +7,6 @@ asks only what metadata tells, such as the count of a table, does not wait for i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate
@@ -18,6 +17,7 @@ from inlay.parquet.footer.thrift import without_gc
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.scan import ScanPlan, leaf_candidates, plan_scan
+from inlay.record import replace
 
 MayMatch = Callable[[Sequence[Segment]], Sequence[bool]]
 

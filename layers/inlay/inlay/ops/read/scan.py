@@ -16,7 +16,6 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +57,7 @@ from inlay.parse import format_predicate, parse_condition
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, ScanPlan
+from inlay.record import Record, replace
 
 if TYPE_CHECKING:
     from inlay.ops.read.top_n import OrderKey
@@ -115,8 +115,7 @@ ON_DAMAGED = ("raise", "skip")
 UNUSABLE = (UnreadableFile, UnsupportedFile, SourceChanged)
 
 
-@dataclass(frozen=True, slots=True)
-class DamagedFile:
+class DamagedFile(Record):
     """A file that cannot be read, and was left out of a scan or a change feed with all of its rows: as many
     as metadata says, deleted ones included."""
 
@@ -149,8 +148,7 @@ class Damaged:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explained(Shown):
+class Explained(Record, Shown, kw_only=True):
     """What a scan will read: of `files` live ones, `pruned` cannot match and `deleted` are deleted as a
     whole; from the others (`files_read`) at most `rows` rows and `bytes` bytes are read, under `markers`
     deletes. Files that are damaged are among them: no file is opened for this."""
@@ -535,8 +533,7 @@ def _of_pinned(pinned: Pinned, options: dict[str, Any]) -> Scan:
     return Scan(pinned.context, state, **options, pinned=pinned, newest=loaded.pointer)
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
+class Where(Record):
     """What is asked of rows: a predicate and, where one does not say it all, a filter. `asked` is
     what was given, in a form that asks the same of another process at another time."""
 

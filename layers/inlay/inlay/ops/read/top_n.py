@@ -23,7 +23,6 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,6 +44,7 @@ from inlay.parse.syntax import Name
 from inlay.plan.pruning.promise import may_be_as_good, promised
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.scan import FileTask
+from inlay.record import Record, replace
 
 # Rows that are compared at a time: the first of them bound the others, most of which then need no sorting.
 PIECE_ROWS = 4096
@@ -60,8 +60,7 @@ _KEY = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class OrderKey:
+class OrderKey(Record):
     """A column, or a field of a struct, that rows are ordered by."""
 
     field_id: int
@@ -198,8 +197,7 @@ def _promised_rows(
     return best if best.rows is not None and best.rows.num_rows == limit else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Bound:
+class _Bound(Record):
     """Before which rows the last of the first ones is: those with `value`, or before it, in the tasks up to
     `last`, and those before it in the others. Rows that are equal stay in the order of the tasks, so that
     enough of them need no more."""

@@ -12,7 +12,6 @@ Appended and ingested data may bring columns of its own: `admit_columns`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -47,6 +46,7 @@ from inlay.plan.schema_conflicts import (
     why_unreadable,
 )
 from inlay.plan.schema_evolution import Evolution, Path, field_at, spell
+from inlay.record import replace
 
 MAX_COMMENT = 1_000
 # A field of new data, with its Arrow types beyond the format's.

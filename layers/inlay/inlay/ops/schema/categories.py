@@ -12,7 +12,6 @@ rows have.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -46,6 +45,7 @@ from inlay.parquet.read.selection import Projection, subschema
 from inlay.plan.change import Change, SameProperty, SameSchema, SetProperties
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
+from inlay.record import replace
 
 # Of all columns together: they are in the pointer, which every commit rewrites.
 MAX_BYTES = 16 * 1024

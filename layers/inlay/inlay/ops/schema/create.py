@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +63,7 @@ from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.plan.change import AddFiles, Change, Proposal, Request, SetPartitioning
 from inlay.plan.commit.apply import apply, seal
 from inlay.plan.metadata.state import State, choose_stats_columns
+from inlay.record import replace
 from inlay.storage.base import Head
 
 if TYPE_CHECKING:

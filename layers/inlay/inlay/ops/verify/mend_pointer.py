@@ -14,7 +14,6 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -47,6 +46,7 @@ from inlay.plan.commit.apply import seal
 from inlay.plan.commit.draft import Draft
 from inlay.plan.metadata.state import State
 from inlay.plan.verify import MENDABLE, REPAIR, Finding, Mend
+from inlay.record import Record, replace
 from inlay.storage.base import Got
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ MAX_OBJECT_VERSIONS = 1_000
 _VERSION = re.compile(rb'"version":(\d{1,18})[,}]')
 
 
-@dataclass(frozen=True, slots=True)
-class _WholeState:
+class _WholeState(Record):
     """A state that the pointer can be rebuilt on, and the bytes it was read from."""
 
     snapshot: Snapshot

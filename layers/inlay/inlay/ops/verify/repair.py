@@ -26,7 +26,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -45,6 +44,7 @@ from inlay.ops.verify.table import (
 )
 from inlay.plan.change import Change, DropMarkers, RecountTotals
 from inlay.plan.verify import MENDABLE, REPAIR, Finding, Mend, Severity, check_state
+from inlay.record import Record, replace
 from inlay.storage.base import ObjectVersion
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ _NO_ARCHIVE = (
 _COUNTS = ("totals_wrong", "dangling_marker")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repaired:
+class Repaired(Record, kw_only=True):
     """`refused` are the errors and warnings that were not repaired. `version` is the table's afterwards; 0
     while there is no pointer."""
 

@@ -23,7 +23,6 @@ leaves open what the table needs, nothing is reported as an orphan.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -96,13 +95,13 @@ from inlay.plan.verify import (
     finding,
     until_expired,
 )
+from inlay.record import Mutable, Record, field
 from inlay.storage.base import Got, Head
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class BrokenPointer:
+class BrokenPointer(Record):
     """`etag` and `raw` of the existing bytes; None when there are none."""
 
     etag: str | None
@@ -150,8 +149,7 @@ def check_archive(ctx: Context, data: bytes, version: int, table_id: str) -> Sna
     return snapshot
 
 
-@dataclass(slots=True)
-class TableCheck:
+class TableCheck(Mutable):
     """One check of one table; each step fills in what the next one needs."""
 
     ctx: Context
@@ -578,8 +576,7 @@ DEPTHS = ("metadata", "footers", "pages")
 MAX_WALKS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
+class Verified(Record, kw_only=True):
     """What was checked and what was found. `version` is 0 when the pointer could not be read.
 
     At most 100 findings of a kind are listed; `counts` has them all. `orphans` are by kind of object.

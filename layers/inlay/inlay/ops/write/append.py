@@ -11,7 +11,6 @@ All events of one content have one identity, by which the ledger knows it.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -33,11 +32,11 @@ from inlay.ops.data import write_data
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.admit import admit_rows
 from inlay.plan.change import AddFiles, Change, Request
+from inlay.record import Record, replace
 from inlay.storage.base import Location
 
 
-@dataclass(frozen=True, slots=True)
-class IngestSource:
+class IngestSource(Record):
     """One object to ingest, as an event or a caller names it. `event_time_us` is S3's eventTime."""
 
     location: Location

@@ -25,7 +25,7 @@ stream: a key that `delete` has removed comes back with the next record of it, h
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal
 
@@ -92,6 +92,7 @@ from inlay.plan.change import (
     Update,
 )
 from inlay.plan.change_records import Operations
+from inlay.record import LATER, Mutable, Record, field, replace
 
 # Rows of the table that are looked through at once.
 SEARCHED_BYTES = 32 * 2**20
@@ -99,8 +100,7 @@ SEARCHED_BYTES = 32 * 2**20
 OPERATION = "merge"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeCounts:
+class ChangeCounts(Record, kw_only=True):
     """`records` that were given, without the old halves of updates. Of the records that count for their key
     in the batch: `inserted` rows of new keys, `updated` keys, `deleted` keys that the table had, and `late`
     ones, older than what the table has or remembers."""
@@ -112,8 +112,7 @@ class ChangeCounts:
     late: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangesResult(WriteResult):
+class ChangesResult(WriteResult, kw_only=True):
     """A write, and what became of the records. Those that are neither counted here nor `late` were
     superseded by others of the batch."""
 
@@ -125,7 +124,7 @@ class ChangesResult(WriteResult):
 
 
 def changes_result(write: WriteResult, counts: ChangeCounts) -> ChangesResult:
-    of_write = {member.name: getattr(write, member.name) for member in fields(WriteResult)}
+    of_write = {name: getattr(write, name) for name in WriteResult.__struct_fields__}
     if counts.late:
         were = "record was" if counts.late == 1 else "records were"
         late = f"{counts.late:,} {were} late, and left out: there are newer rows or deletes of their keys"
@@ -133,14 +132,12 @@ def changes_result(write: WriteResult, counts: ChangeCounts) -> ChangesResult:
     return ChangesResult(**of_write, **asdict(counts))
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Record):
     outcome: Committed | Skipped
     counts: ChangeCounts = field(default_factory=ChangeCounts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Rules(Record, kw_only=True):
     """How records are read. `order`: columns that say which record is newer, from the first. `operations`
     or `delete_when`, a condition on the data's columns, say which records are deletes; without both, none.
     `delete_to` is the column that a delete sets."""
@@ -274,8 +271,7 @@ def _truth(condition: Condition, batch: pa.RecordBatch, schema: Schema) -> pa.Ar
     return calculate(condition.calculated, batch, columns_of(schema)).cast(pa.bool_())
 
 
-@dataclass(slots=True)
-class _Batch:
+class _Batch(Mutable):
     """The newest record of each key: `rows`, with the table's columns that the data has, then `deletes`,
     with key and order only. `keys`, `order` and `codes` are of both, in this order."""
 
@@ -286,8 +282,8 @@ class _Batch:
     given: Schema
     nulls: NullKeys
     delete_to: Field | None
-    keys: pa.Table = field(init=False)
-    codes: Keys = field(init=False)
+    keys: pa.Table = LATER
+    codes: Keys = LATER
     counts: ChangeCounts = field(default_factory=ChangeCounts)
 
     @property
@@ -422,8 +418,7 @@ def _flag_of(ctx: Context, schema: Schema, given: Schema, name: str | None) -> F
     return column
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
+class _Named(Record):
     """What a commit is remembered by, and when its records landed."""
 
     request: Request | None
@@ -504,8 +499,7 @@ def _plan(
     return Planned(change, loaded)
 
 
-@dataclass(frozen=True, slots=True)
-class _There:
+class _There(Record):
     """The table's rows of the batch's keys: their codes, the columns that were read, the files they are
     in."""
 
@@ -554,8 +548,7 @@ def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(part)
 
 
-@dataclass(frozen=True, slots=True)
-class _Verdict:
+class _Verdict(Record):
     """Masks: of the batch's `rows` and `deletes` those that count; of both together those that count and
     whose key has rows there; of the deletes that count those to remember. `newest_of` has for each code
     (`code`) the `place` of the newest row there; `old_rows` is how many rows there are replaced."""

@@ -7,18 +7,17 @@ more than a piece of it is held.
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from typing import IO, Any
 
 from inlay.errors import ObjectGone, SourceChanged
+from inlay.record import Record
 from inlay.storage.base import ByteRange, Got, Location, Missing, ObjectStore, version_of
 
 # Fetched at a time.
 FETCHED_BYTES = 8 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(Record):
     """`size` is as it is stored, `whole` its bytes where they are at hand."""
 
     store: ObjectStore

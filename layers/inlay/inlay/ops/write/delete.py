@@ -16,7 +16,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -51,6 +50,7 @@ from inlay.plan.change import (
     Change,
     Request,
 )
+from inlay.record import replace
 
 if TYPE_CHECKING:
     from inlay.plan.surgery import Strategy

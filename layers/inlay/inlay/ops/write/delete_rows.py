@@ -6,7 +6,6 @@ Promise: what is read is deleted, and no file is left out because of another wri
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
@@ -35,13 +34,13 @@ from inlay.plan.change import (
 )
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, loaded_tasks, marker_may_hit
+from inlay.record import Mutable, Record, field, replace
 
 if TYPE_CHECKING:
     from inlay.plan.surgery import Strategy
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+class _Made(Record):
     """What was written for a file, with the row markers it had then."""
 
     unit: Unit
@@ -79,8 +78,7 @@ def rewritten(
     return [rewrites[key] for key in deleted]
 
 
-@dataclass(slots=True)
-class RowDelete:
+class RowDelete(Mutable):
     """One delete by position: marked by vectors, or removed from the files by a `strategy`. Kept over
     rebases: what was written for a file is used again; only replacements of replaced files are new."""
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from decimal import Decimal
 from urllib.parse import unquote
 
@@ -23,6 +22,7 @@ from inlay.errors import SchemaMismatch
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.record import replace
 
 # Hive's name for NULL in a folder's name.
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"

@@ -8,7 +8,6 @@ other attempts are unreachable, and garbage collection deletes them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -47,11 +46,11 @@ from inlay.plan.change import (
 )
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.compared import compared_columns
+from inlay.record import Record
 from inlay.storage.base import Location
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartedWrite:
+class PartedWrite(Record, kw_only=True):
     """What the processes that write and the one that commits need to know; it pickles.
 
     `table` is the table that the rows are written for, without entries: they are uploaded from its

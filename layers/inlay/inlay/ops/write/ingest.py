@@ -47,7 +47,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
@@ -121,6 +120,7 @@ from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.pruning.compared import compared_columns
 from inlay.plan.scan import FileTask
+from inlay.record import Mutable, Record, field, replace
 from inlay.storage.base import (
     NULL_VERSION,
     ByteRange,
@@ -147,8 +147,7 @@ MAX_UPLOADS = 3
 DECODED_SHARE = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Ingested:
+class Ingested(Record):
     """`refused` records of a text are listed in the object `refused_key`, with their reasons. `changes`:
     what became of change records."""
 
@@ -160,16 +159,14 @@ class Ingested:
     state: ClassVar[Literal["ingested"]] = "ingested"
 
 
-@dataclass(frozen=True, slots=True)
-class Duplicate:
+class Duplicate(Record):
     """Applied before: nothing to do."""
 
     source: IngestSource
     state: ClassVar[Literal["duplicate"]] = "duplicate"
 
 
-@dataclass(frozen=True, slots=True)
-class Superseded:
+class Superseded(Record):
     """The object has been overwritten, and its bucket kept no version of this content: its rows are lost
     unless the newer content has them too."""
 
@@ -177,8 +174,7 @@ class Superseded:
     state: ClassVar[Literal["superseded"]] = "superseded"
 
 
-@dataclass(frozen=True, slots=True)
-class TakenBack:
+class TakenBack(Record):
     """The object was deleted before its event was handled, as a copy under a temporary name is: its rows do
     not come in. `inlay landing` and the sweep leave it out, too."""
 
@@ -186,8 +182,7 @@ class TakenBack:
     state: ClassVar[Literal["takenback"]] = "takenback"
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(Record):
     """Can never succeed: for the dead-letter queue, with the reason."""
 
     source: IngestSource
@@ -195,8 +190,7 @@ class Rejected:
     state: ClassVar[Literal["rejected"]] = "rejected"
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Record):
     """May succeed later."""
 
     source: IngestSource
@@ -204,8 +198,7 @@ class Retry:
     state: ClassVar[Literal["retry"]] = "retry"
 
 
-@dataclass(frozen=True, slots=True)
-class Deferred:
+class Deferred(Record):
     """Not begun, because the batch's bytes or time were used up: pass it to the next batch."""
 
     source: IngestSource
@@ -216,8 +209,7 @@ class Deferred:
 SourceOutcome = Ingested | Duplicate | Superseded | TakenBack | Rejected | Retry | Deferred
 
 
-@dataclass(frozen=True, slots=True)
-class IngestResult(Shown):
+class IngestResult(Record, Shown):
     """`outcomes` in the order of the sources; `write` is what was committed for the ingested ones."""
 
     outcomes: tuple[SourceOutcome, ...]
@@ -230,8 +222,7 @@ class IngestResult(Shown):
         yield from self.write._facts()
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Record):
     """A source that was checked and may be copied."""
 
     source: IngestSource
@@ -265,8 +256,7 @@ class _Seen:
         return self.entry.size
 
 
-@dataclass(frozen=True, slots=True)
-class _SeenText:
+class _SeenText(Record):
     """A text that is to be read, under the token of the event that it is remembered by."""
 
     source: IngestSource
@@ -280,8 +270,7 @@ class _SeenText:
         return self.text.content.size
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
+class _Taken(Record):
     """The files of a source, and what of a text was refused."""
 
     files: tuple[DataFile, ...]
@@ -289,23 +278,20 @@ class _Taken:
     refused_key: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Wider:
+class _Wider(Record):
     """A source with columns that the table lacks and is to get (property `schema.evolve`)."""
 
     arrow: pa.Schema
 
 
-@dataclass(frozen=True, slots=True)
-class _Budget:
+class _Budget(Record):
     """Limits for reading and rewriting; None means no limit."""
 
     cut_bytes: int | None
     deadline: float | None
 
 
-@dataclass(slots=True)
-class _Batch:
+class _Batch(Mutable):
     """The state of a batch on one base, by position in it: outcomes, and what is to be committed. `loaded`
     is the base; the table may have got columns meanwhile."""
 
@@ -636,8 +622,7 @@ def _guarded(ctx: Context, source: IngestSource, snapshot: Snapshot, work):  # t
         )
 
 
-@dataclass(frozen=True, slots=True)
-class FoundContent:
+class FoundContent(Record):
     """The content that a source names: `got` is its end, with all of a Parquet file's footer. `kind`: as
     what text it is read if it is no Parquet."""
 
@@ -892,8 +877,7 @@ def _tail_of_event(store: ObjectStore, source: IngestSource, kind: TextKind | No
     return answer if is_named else _end_of(store, source.content, kind)
 
 
-@dataclass(frozen=True, slots=True)
-class Inspected:
+class Inspected(Record):
     """The entry that an object would get, its key empty; `folders` are the ids of columns that its folders
     would give it, of which the entry knows nothing. A text has no entry before it is read."""
 
@@ -901,8 +885,7 @@ class Inspected:
     folders: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class InspectedRecords:
+class InspectedRecords(Record):
     """A text, or a file of change records: only reading it to its end says what it holds, and whether it
     is refused. Each reading begins anew."""
 

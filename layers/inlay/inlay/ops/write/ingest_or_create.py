@@ -7,7 +7,6 @@ at most once, whoever else ingests into it. Sources that are refused, or gone, l
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from inlay.errors import CorruptTable, ErrorKind, InlayError, TableExists, TableNotFound
 from inlay.ops.commit.driver import CommitResult, Committed, WriteResult
@@ -30,10 +29,10 @@ from inlay.parquet.read.describe import parse_object_footer
 from inlay.plan.change import Change, Proposal
 from inlay.plan.commit.apply import apply
 from inlay.plan.metadata.state import State
+from inlay.record import Record, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Landed:
+class Landed(Record):
     """`outcomes` in the order of the sources; `write` is what was committed for the ingested ones, of
     version 0 where no table was made."""
 

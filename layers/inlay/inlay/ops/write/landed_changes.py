@@ -15,7 +15,6 @@ one that a row lacks would keep its value, where another's does not. A delete ne
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -37,6 +36,7 @@ from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.read.data_file import largest_group
 from inlay.parquet.read.describe import parse_object_footer, read_tail
 from inlay.plan.change import Request
+from inlay.record import Record, replace
 from inlay.storage.base import Location
 from inlay.text.bytes import reading
 from inlay.text.connect import RecordShape
@@ -50,16 +50,14 @@ SLICE_BYTES = 32 * 2**20
 BATCH_ROWS = 16_384
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedContent:
+class AppliedContent(Record):
     outcome: Committed | Skipped
     counts: ChangeCounts
     refused: int = 0
     refused_key: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
+class Records(Record):
     """The records of a file, and the rules that they are applied by; `refused` are known once all were
     read."""
 
@@ -68,8 +66,7 @@ class Records:
     refused: Refusals | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedRows:
+class JudgedRows(Record):
     batches: Iterator[pa.RecordBatch]
     refused: Refusals | None
 
@@ -130,7 +127,7 @@ def apply_content(
 
 
 def _together(first: ChangeCounts, second: ChangeCounts) -> ChangeCounts:
-    names = [member.name for member in fields(ChangeCounts)]
+    names = ChangeCounts.__struct_fields__
     return ChangeCounts(**{name: getattr(first, name) + getattr(second, name) for name in names})
 
 

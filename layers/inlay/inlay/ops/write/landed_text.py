@@ -15,7 +15,6 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +29,7 @@ from inlay.ops.write.folders import Folders, folders_of, with_folders, without_r
 from inlay.parquet.arrow.conform import check_names, conformed
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.record import Record
 from inlay.text.bytes import decompressed, reading
 from inlay.text.connect import payload_of
 from inlay.text.dates import DateFormats
@@ -61,8 +61,7 @@ def landed_kind(key: str, snapshot: Snapshot) -> TextKind | None:
     return text_kind(key.rpartition("/")[2], formats)
 
 
-@dataclass(frozen=True, slots=True)
-class LandedText:
+class LandedText(Record):
     content: Content
     kind: TextKind
 
@@ -122,8 +121,7 @@ class _Limited(io.RawIOBase):
         return bytes_read
 
 
-@dataclass(frozen=True, slots=True)
-class TextRows:
+class TextRows(Record):
     """The rows of a text as the table will have them; `refused` are known once all were read."""
 
     batches: Iterator[pa.RecordBatch]

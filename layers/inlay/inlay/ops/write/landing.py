@@ -18,7 +18,6 @@ ignored   no data, by its name or because it is empty; `reason` says what it is
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
 from inlay.errors import ErrorKind, InlayError, InvalidRequest, UnreadableFile
@@ -29,6 +28,7 @@ from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.ingest import identify, inspect_rows, inspect_source
 from inlay.plan.erasure import landing_prefix
+from inlay.record import Record, replace
 from inlay.storage.base import NULL_VERSION, Location, ObjectVersion
 
 State = Literal["ingested", "pending", "rejected", "forgotten", "ignored"]
@@ -37,8 +37,7 @@ State = Literal["ingested", "pending", "rejected", "forgotten", "ignored"]
 _PAGE = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Landed:
+class Landed(Record):
     """One content in the landing zone. `version_id` None where the bucket keeps no versions."""
 
     key: str

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -40,6 +39,7 @@ from inlay.parse import parse_predicate
 from inlay.plan.change import Request
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import plan_scan
+from inlay.record import replace
 
 # The ids of the order's fields, from the first: a property of the memory.
 ORDER = "order.fields"

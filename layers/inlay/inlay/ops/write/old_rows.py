@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +18,7 @@ from inlay.ops.write.keyed_rows import NullKeys, equates_nulls, one_bit_pattern
 from inlay.parquet.arrow.types import to_physical
 from inlay.parquet.read.selection import Projection
 from inlay.plan.scan import loaded_tasks
+from inlay.record import replace
 
 # Key values that a read looks up one by one; of more only their bounds prune.
 LISTED_KEYS = 1000

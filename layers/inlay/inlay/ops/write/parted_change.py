@@ -8,7 +8,6 @@ meanwhile, or added rows, all is found again in the newer version. With a reques
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -32,13 +31,13 @@ from inlay.ops.write.in_parts import PartedWrite
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
+from inlay.record import Record, replace
 
 # By the key of a file, rows of it by their positions.
 Positions = Mapping[str, BitMap64]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartedChange:
+class PartedChange(Record, dict=True, kw_only=True):
     """The version in which the rows are found, with all its entries, and the change, once it is known."""
 
     ctx: Context

@@ -12,7 +12,6 @@ by their keys: such a marker applies only to rows of earlier commits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pyarrow as pa
@@ -53,13 +52,13 @@ from inlay.plan.change import (
 )
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import plan_scan
+from inlay.record import Record, replace
 
 # The condition that holds for the keys of the records, as SQL, where these are in the given columns.
 WhereOf = Callable[[Sequence[str]], str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class MergedPart:
+class MergedPart(Record):
     """What one task wrote."""
 
     files: tuple[DataFile, ...]
@@ -70,8 +69,7 @@ class MergedPart:
     replaced: int  # keys that the table had
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeWriter:
+class MergeWriter(Record, kw_only=True):
     """What a process that writes needs to know; it pickles. Records have the table's columns, but for
     those of `kept` in which it lacks values, and those of `FLAGS`."""
 

@@ -6,7 +6,6 @@ Promise: what was read is validated on every rebase, as for an update.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,10 +20,10 @@ from inlay.parquet.arrow.conform import conformed
 from inlay.parquet.arrow.pieces import take_rows
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, Request
+from inlay.record import Mutable
 
 
-@dataclass(slots=True)
-class _Merge:
+class _Merge(Mutable):
     """Rows of the data with the values of the table's rows of the same keys in the columns it lacks."""
 
     rows: pa.Table

@@ -20,7 +20,6 @@ that write read their keys (which they usually wrote a moment ago) and keep them
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 
 import pyarrow as pa
@@ -35,6 +34,7 @@ from inlay.parquet.read.selection import POSITION_COLUMN, Projection
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
+from inlay.record import Mutable
 
 # Rows and files whose keys each process that writes may hold, and look a batch's keys up in.
 MAX_ROWS = 1_000_000
@@ -43,8 +43,7 @@ MAX_FILES = 64
 _CACHED = "keys and positions: "
 
 
-@dataclass(slots=True)
-class RecentRows:
+class RecentRows(Mutable):
     """The map of one stream of merges. `seen` is the version up to which it is complete: all rows added
     later are in `files`. `markers` are the ids of the stream's own deletes. `table_id` is that of the table
     of the first merge."""

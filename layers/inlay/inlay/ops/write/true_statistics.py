@@ -8,7 +8,6 @@ one: the same rows, in a commit of its own. An adopted file is refused by name, 
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from inlay.errors import UntrueStatistics
@@ -18,6 +17,7 @@ from inlay.ops.context import Context
 from inlay.ops.maintain.compact import repack
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.plan.change import Request
+from inlay.record import replace
 
 if TYPE_CHECKING:
     from inlay.plan.schema_evolution import Evolution

@@ -9,7 +9,6 @@ update is planned again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -39,6 +38,7 @@ from inlay.parquet.read.selection import Projection
 from inlay.parse import Assignments
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, ReplaceFiles, Request, RowUpdate
 from inlay.plan.scan import loaded_tasks
+from inlay.record import replace
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64

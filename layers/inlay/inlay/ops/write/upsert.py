@@ -15,7 +15,6 @@ A row with a NULL in its key replaces none, and each one is inserted, unless NUL
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -54,6 +53,7 @@ from inlay.parquet.arrow.declared import Declared, checked_orders
 from inlay.parquet.arrow.newest_rows import newest, ranks
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.plan.change import AddFiles, AddMarkers, Change, NoNewColumns, Request
+from inlay.record import replace
 
 ON_DUPLICATE = ("refuse", "last")
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -46,6 +45,7 @@ from inlay.parquet.arrow.types import (
     to_arrow_scalar,
     to_scalar,
 )
+from inlay.record import Record
 
 if TYPE_CHECKING:
     from inlay.parse.date_format import DateFormat
@@ -63,8 +63,7 @@ class NotCalculable(Exception):
     """A row has a value that a function does not accept. Contains nothing of the value."""
 
 
-@dataclass(frozen=True)
-class CalculatedFilter:
+class CalculatedFilter(Record, dict=True):
     """Rows for which a calculated condition is TRUE."""
 
     expression: Expression

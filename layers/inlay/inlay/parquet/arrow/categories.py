@@ -8,7 +8,6 @@ in the form of values in metadata (`format.values.encode_value`), by field id; n
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +28,7 @@ from inlay.parquet.arrow.types import (
     to_arrow_array,
     to_physical,
 )
+from inlay.record import Mutable, field
 
 # Of one dictionary: more are not looked at, because no table keeps as many (`ops.schema.categories`).
 MAX_ENTRIES = 16_384
@@ -37,8 +37,7 @@ UNORDERED = "where the order does not matter, give the column as an unordered ca
 Entries = tuple[Any, ...]
 
 
-@dataclass(slots=True)
-class Given:
+class Given(Mutable):
     """The ordered dictionaries of a column of data, each once, and which of their entries rows have."""
 
     kind: Primitive

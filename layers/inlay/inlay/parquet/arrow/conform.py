@@ -11,7 +11,6 @@ others have ids of other tables.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,6 +42,7 @@ from inlay.parquet.arrow.types import (
     to_scalar,
 )
 from inlay.parquet.arrow.words import words_of
+from inlay.record import replace
 
 Path = tuple[str, ...]
 # How pandas calls the index of a frame that was filtered or sorted.

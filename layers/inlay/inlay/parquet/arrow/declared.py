@@ -16,12 +16,10 @@ A declaration is a chain of steps, the outermost first, with spaces between: `ex
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import json
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +43,7 @@ from inlay.parquet.arrow.types import (
     paired,
     schema_to_arrow,
 )
+from inlay.record import Record
 
 if TYPE_CHECKING:
     from inlay.parquet.arrow import categories
@@ -88,7 +87,7 @@ def declarations(arrow: pa.Schema, schema: Schema) -> dict[int, str]:
     pairs = paired(arrow, schema.fields)
     made = ((field.id, _declaration(column)) for _, column, field, _ in pairs)
     texts = {field_id: text for field_id, text in made if text}
-    declared = Declared(schema, texts)
+    declared = Declared(schema, texts, {})
     for field in schema.fields:
         try:
             plain = pa.nulls(1, arrow_field(field).type)
@@ -230,14 +229,13 @@ def _spelled(key: bytes) -> str:
     return key.decode("utf-8", "replace")
 
 
-@dataclass(frozen=True)
-class Declared:
+class Declared(Record, dict=True):
     """The declared types of the columns of a schema, `texts` by field id. `categories` are the orders that
     are known of ordered dictionaries."""
 
     schema: Schema
     texts: Mapping[int, str]
-    categories: Mapping[int, Entries] = dataclasses.field(default_factory=dict)
+    categories: Mapping[int, Entries]
 
     @staticmethod
     def of(snapshot: Snapshot, schema: Schema | None = None) -> Declared:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import and_
 from typing import Any, Literal
@@ -22,6 +21,7 @@ from inlay.errors import InvalidPredicate
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Primitive, Schema
 from inlay.parquet.arrow.types import schema_to_arrow, to_arrow_scalar, to_scalar
+from inlay.record import Record
 
 # How Arrow writes an expression as text.
 _CALLS = re.compile(r"([a-z0-9_]+)\(")
@@ -29,8 +29,7 @@ _ARITHMETIC = re.compile(r" [-+*/] ")
 _NEVER_NAN = frozenset({"invert", "is_in", "is_null", "is_valid", "true_unless_null"})
 
 
-@dataclass(frozen=True)
-class ExpressionFilter:
+class ExpressionFilter(Record, dict=True):
     """`expression` refers to columns by their names in `schema`, the snapshot's."""
 
     expression: pc.Expression

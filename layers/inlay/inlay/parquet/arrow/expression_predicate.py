@@ -14,7 +14,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -51,6 +50,7 @@ from inlay.format.predicate import (
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.values import WHOLE, is_nan, nanos_per_step, to_float32
 from inlay.parquet.arrow.types import primitive_from_arrow, to_physical
+from inlay.record import Record
 
 _PART = re.compile(
     r"^(call|nested_field_ref|field_ref|literal|options|end): '(.*?)'$", re.MULTILINE | re.DOTALL
@@ -70,8 +70,7 @@ _JOINED: dict[str, tuple[type[And] | type[Or], Callable[[Any, Any], Any]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Record):
     """A part of an expression, built anew, and what it is."""
 
     built: pc.Expression

@@ -8,11 +8,11 @@ as parquet-mr and DuckDB write them; of another writer's, chunks that may have s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 
 from inlay.parquet.footer.fields import Chunk, File, Group, Meta, Physical, Stats
 from inlay.parquet.footer.footer import Footer, decode_footer, end_of_file
 from inlay.parquet.footer.thrift import Items, Struct, unpack
+from inlay.record import replace
 
 # They write no bounds beside NaN.
 _CAREFUL = ("parquet-mr", "duckdb")

@@ -13,7 +13,6 @@ rewritten.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -47,6 +46,7 @@ from inlay.parquet.footer.thrift import (
     unpack,
     without_gc,
 )
+from inlay.record import Record
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -163,8 +163,7 @@ class ColumnChunk(NamedTuple):
         return self.meta.get(Meta.BLOOM_LENGTH) or None
 
 
-@dataclass(frozen=True, slots=True)
-class RowGroup:
+class RowGroup(Record):
     """One row group; `ordinal` is its place in the footer, from 0."""
 
     tree: Struct
@@ -193,8 +192,7 @@ class RowGroup:
         return ColumnChunk(tree, tree[Chunk.META])
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Record):
     """A column of values: a node of the schema without children.
 
     `element` indexes the footer's schema list. Levels are the highest definition and repetition level a
@@ -210,8 +208,7 @@ class Leaf:
     repetition_level: int
 
 
-@dataclass(frozen=True, slots=True)
-class Footer:
+class Footer(Record):
     """A decoded footer. `length` counts its bytes on disk, trailer included.
 
     Treat `tree` as read-only: views and other footers share it.
@@ -220,7 +217,7 @@ class Footer:
     tree: Struct
     file_size: int
     length: int
-    leaves: tuple[Leaf, ...] = field(repr=False)
+    leaves: tuple[Leaf, ...]
 
     @property
     def start(self) -> int:

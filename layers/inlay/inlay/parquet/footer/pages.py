@@ -13,7 +13,6 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from operator import itemgetter
@@ -47,6 +46,7 @@ from inlay.parquet.footer.thrift import (
     zigzag,
 )
 from inlay.parquet.footer.writers import Writer, faults_of
+from inlay.record import Record
 from inlay.storage.base import ByteRange
 
 
@@ -70,8 +70,7 @@ class Region(NamedTuple):
     part: Part
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Record):
     """Every region in file order. `unsure` are the offsets of bloom filters whose length neither the footer
     nor the space up to the next region determines."""
 
@@ -231,8 +230,7 @@ class GroupFate(Enum):
     DROPPED = "dropped"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Record):
     """The place of the new column chunks of row group `group`."""
 
     group: int
@@ -274,8 +272,7 @@ def keep_pieces(layout: Layout, fate: Callable[[int], GroupFate]) -> Iterator[Pi
         yield ByteRange(start, until)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetMap:
+class OffsetMap(Record):
     """Old offsets to new ones: `starts` and `ends` of the kept ranges, ascending, and the shift of each."""
 
     starts: tuple[int, ...]
@@ -305,8 +302,7 @@ DICTIONARY_ENCODINGS = frozenset({Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIO
 MAX_DOUBTFUL_PAGE_BYTES = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class PageProfile:
+class PageProfile(Record):
     """How the pages of one chunk were written.
 
     `encodings` counts the data pages by encoding; `dictionary_bytes` is the dictionary's uncompressed

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
+
+from inlay.record import Record
 
 # What is wrong: the least or greatest value, the number of NULLs, the size of column chunks, the levels by
 # which lists begin and end.
@@ -28,8 +29,7 @@ _NAMED: Final = re.compile(
 _AFTER_NAME: Final = re.compile(r"\s+(?:version\b|\()")
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
+class Writer(Record):
     """`name` in lower case, "" where the footer names none; `version` None where that cannot be told."""
 
     name: str
@@ -53,8 +53,7 @@ class Writer:
         return Writer(match["name"].strip().lower(), version)
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Record):
     """How a column is stored: its physical type, whether as a decimal or an unsigned integer, and whether
     the writer had it as a dictionary of Arrow's (None: not known)."""
 
@@ -64,8 +63,7 @@ class Stored:
     dictionary: bool | None = False
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Record):
     """`wrong` of the columns that `of` says, in files of the writers whose name begins so, before a version
     (None: of every version so far)."""
 

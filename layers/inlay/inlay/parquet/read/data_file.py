@@ -15,7 +15,6 @@ import os
 import resource
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
@@ -66,6 +65,7 @@ from inlay.parquet.read.statistics import (
     total_rows,
 )
 from inlay.plan.scan import FileTask
+from inlay.record import Record, field, replace
 from inlay.storage.base import ByteRange
 
 if TYPE_CHECKING:
@@ -159,8 +159,7 @@ _LONG_BOUND = 32
 INDEX_ALONG_BYTES = 512 * 1024
 
 
-@dataclass(frozen=True)
-class FooterOf:
+class FooterOf(Record, dict=True):
     """A footer, parsed and as bytes, and the size and the ETag of the object it is of. `tail` is the end of
     the object: the footer, and as much of what is before it as came along."""
 
@@ -181,8 +180,7 @@ class FooterOf:
             return None
 
 
-@dataclass(frozen=True)
-class OpenFile:
+class OpenFile(Record, dict=True):
     """A file about to be read: its end (`known`: the footer at least, of a small file all of it), where
     its columns are (`arrow` is its schema as Arrow sees it), what is deleted, what alone is wanted
     (`only`, None for any row). `page_bounds`, by row group and leaf, are those that were decoded: the same
@@ -441,8 +439,7 @@ MANY_VALUES = 10_000
 _DECODED_BYTES = {"BYTE_ARRAY": 24, "FIXED_LEN_BYTE_ARRAY": 16}
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Record):
     """A row group that may have rows to give, and what must be asked of them: that `filters` select
     them, that `deletes` delete none of them, that `only`, unless None, would delete each of them. `stats`
     and `leaves` are of the columns that `filters` look at, as far as these may be believed; `fields` and
@@ -558,8 +555,7 @@ def _may_repeat_texts(chunk: pq.ColumnChunkMetaData) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Record):
     """Groups that are read together, and the memory they will take: `first_bytes` until they are judged,
     `total_bytes` at most, `stored_bytes` of that as they are in the file."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +60,7 @@ from inlay.parquet.read.single_pages import (
 )
 from inlay.parquet.read.statistics import Leaf, group_stats, leaves_of
 from inlay.plan.scan import FileTask
+from inlay.record import Record
 from inlay.storage.base import ByteRange
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def memory_pool() -> pa.MemoryPool:
     return default if chosen else pa.system_memory_pool()
 
 
-@dataclass(frozen=True, slots=True)
-class Survivors:
+class Survivors(Record):
     """The rows of a group that are wanted: `keep` over its rows, None is all of them. `looked_at` are
     the columns that were needed for that, by field id, already cut down to those rows."""
 

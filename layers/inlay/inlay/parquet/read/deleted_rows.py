@@ -16,7 +16,6 @@ import hashlib
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from typing import assert_never
 
@@ -34,6 +33,7 @@ from inlay.parquet.arrow.words import words_of
 from inlay.parquet.read.ranges import Cache, Job, Objects, fetch_marker
 from inlay.plan.pruning.prune import all_match, may_match, range_predicate
 from inlay.plan.scan import marker_predicate
+from inlay.record import Record
 from inlay.storage.base import ByteRange
 
 # The end of an interval without a bound: no value of the supported types is beyond it.
@@ -42,8 +42,7 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 Interval = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class DeletedRanges:
+class DeletedRanges(Record, dict=True):
     """Rows whose value of `field_id`, a column of type `kind`, is in an interval: `starts` and `ends`, both
     included, ascending, disjoint."""
 
@@ -240,8 +239,7 @@ _BITMAP_FACTOR = 2
 _FALSE = to_scalar(False, pa.bool_())
 
 
-@dataclass(frozen=True)
-class KeySet:
+class KeySet(Record, dict=True):
     """Keys to delete: one array per field, no NULLs, floats normalised."""
 
     field_ids: tuple[int, ...]
@@ -316,8 +314,7 @@ def normalised(column: pa.Array) -> pa.Array:
 # -- one row group --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDeletes:
+class GroupDeletes(Record):
     """What may delete rows of one row group. `positions` count from the group's first row."""
 
     positions: pa.Array | None = None
@@ -361,8 +358,7 @@ class GroupDeletes:
 # -- one file -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FileDeletes:
+class FileDeletes(Record):
     """Everything that deletes rows of one file, loaded."""
 
     groups: frozenset[int] = frozenset()

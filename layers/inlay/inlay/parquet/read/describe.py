@@ -8,7 +8,6 @@ are not decoded (that would read the object).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,6 +43,7 @@ from inlay.parquet.read.statistics import (
     total_rows,
     whole_stats,
 )
+from inlay.record import Record, replace
 from inlay.storage.base import Got, Location, Missing, ObjectStore, version_of
 
 # Enough for the footer of nearly every file.
@@ -52,8 +52,7 @@ TAIL_BYTES = 64 * 1024
 MAX_ROWS = 2**48
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
+class Described(Record):
     """A footer in both forms: Inlay's own, with offsets, and Arrow's, with types."""
 
     footer: Footer

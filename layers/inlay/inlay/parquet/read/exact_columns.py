@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -23,12 +22,12 @@ from inlay.format.schema import Field, ListOf, MapOf, Primitive, Struct
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.old_times import shifts_dates
 from inlay.parquet.read.statistics import has_known_faults
+from inlay.record import Record
 
 _UNITS = {"ms": "milliseconds", "us": "microseconds"}
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderSupport:
+class ReaderSupport(Record):
     """What another reader of Parquet reads. `physical`: of a type of the format the type of Parquet in
     which both read the same values, "" for none (decimals go by their digits); it pickles."""
 

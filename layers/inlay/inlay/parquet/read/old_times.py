@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -45,6 +44,7 @@ from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer
 from inlay.parquet.read.data_file import FooterOf
 from inlay.parquet.read.ranges import RangeFile
 from inlay.parquet.read.single_column import Pages, check_pages_fit, in_batches
+from inlay.record import Record, field, replace
 from inlay.storage.base import ByteRange
 
 if TYPE_CHECKING:
@@ -75,8 +75,7 @@ _SHIFTED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(Record):
     """The columns of a file whose values have to be looked at: the field of each, and its dotted name, by
     leaf. `fields` are stored as INT96, their oldest values shifted by some readers if `int96_shifts`;
     `shifted` are other dates and instants of which that is true; `unbounded` may be beyond their column;

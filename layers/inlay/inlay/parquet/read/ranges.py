@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice, pairwise
@@ -32,6 +31,7 @@ from inlay.errors import (
     SourceChanged,
     UnreadableFile,
 )
+from inlay.record import Mutable, Record, field, replace
 from inlay.storage.base import ByteRange, Got, Location, Missing, ObjectStore, Refused
 from inlay.storage.wrapped import check_same_process, current_process
 
@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
+class Network(Record):
     """What requests cost in time: a first byte comes after `latency_seconds`, `connections` are waited for
     side by side, one brings `stream_bytes_a_second` and all of them `bytes_a_second`. For each request a
     process computes `request_seconds`, one after the other: it signs, sends and parses in Python, on one
@@ -83,16 +82,14 @@ GET_BYTES = 16 * 1024 * 1024
 SMALL_OBJECT_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+class Remembered(Record):
     """The end of an object as it was read earlier, and how to forget it."""
 
     tail: bytes
     forget: Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Record):
     """One object to read: `name` is its name in the table's metadata, `key` its key in the store.
 
     `size` and `etag` None mean unknown; known ones are checked against every answer. `version_id` None
@@ -180,8 +177,7 @@ class NoCache:
         return load()[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Record):
     """Bytes of an immutable object, and the ETag of the object they are of."""
 
     etag: str
@@ -198,8 +194,7 @@ class Disk(Protocol):
     def drop(self, name: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Objects:
+class Objects(Record):
     """The objects of one table, by the names in its entries. `cache` is for this table alone: its keys are
     the names in entries. `disk` is asked only by who reads rows to show them."""
 
@@ -499,8 +494,7 @@ def _fetch_at(source: Source, byte_range: ByteRange) -> tuple[int, bytes]:
 Job = Callable[[], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Grow:
+class Grow(Record):
     """What a unit yields instead of jobs: it is resumed once there is room for `more_bytes`, which it holds
     from then on, with at most `to_come_bytes` besides later."""
 
@@ -511,8 +505,7 @@ class Grow:
 Steps = Generator[Sequence[Job] | Grow, Sequence[Any], T]
 
 
-@dataclass(frozen=True, slots=True)
-class Unit(Generic[T]):
+class Unit(Record, Generic[T]):
     """A piece of work and the bytes it will hold while it is in flight (estimates): from its beginning, and
     what it may come to hold besides, by `Grow`."""
 
@@ -521,8 +514,7 @@ class Unit(Generic[T]):
     growth_bytes: int = 0
 
 
-@dataclass(slots=True)
-class _Running(Generic[T]):
+class _Running(Mutable, Generic[T]):
     steps: Steps[T]
     held_bytes: int
     to_come_bytes: int
@@ -602,8 +594,7 @@ def run_ahead(
             _stop(flight.running)
 
 
-@dataclass(slots=True)
-class _Flight(Generic[T]):
+class _Flight(Mutable, Generic[T]):
     """Units that were begun and not yet consumed, in order: at most `window`, within the budget."""
 
     budget_bytes: int

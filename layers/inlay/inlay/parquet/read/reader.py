@@ -24,7 +24,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeVar
 
@@ -40,6 +39,7 @@ from inlay.parquet.read.decode import Rows, reading_of
 from inlay.parquet.read.ranges import Objects, Unit, run, run_ahead
 from inlay.parquet.read.selection import Projection, RowFilter, narrowed
 from inlay.plan.scan import FileTask
+from inlay.record import Record, replace
 
 # Bytes that may be in flight or decoded ahead of the consumer. One row group is always allowed.
 READ_AHEAD_BYTES = 128 * 1024 * 1024
@@ -51,8 +51,7 @@ _COUNT_BYTES = 256
 OPEN_AHEAD = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ahead:
+class Ahead(Record, kw_only=True):
     """How far reading may run ahead. `first` starts with that many units and doubles, `unit_bytes` 0 makes
     each row group a unit: for a consumer that may stop early."""
 
@@ -67,8 +66,7 @@ T = TypeVar("T")
 ByTask = Iterator[tuple[FileTask, list[pa.RecordBatch]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(Record):
     """Reads files of a table: its objects, who runs requests and decoding, and how far ahead it reads."""
 
     objects: Objects

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol
@@ -29,6 +28,7 @@ from inlay.parquet.read.single_pages import Page, pages_of
 from inlay.parquet.read.statistics import Leaf, bounds_of
 from inlay.plan.pruning.prune import Coverage, coverage, may_match
 from inlay.plan.scan import FileTask, fields_of_marker
+from inlay.record import Record, replace
 from inlay.storage.base import ByteRange
 
 POSITION_COLUMN = "_pos"
@@ -67,8 +67,7 @@ class RowFilter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class PredicateFilter:
+class PredicateFilter(Record):
     """Rows for which a predicate is TRUE."""
 
     predicate: Predicate
@@ -95,8 +94,7 @@ class PredicateFilter:
         return selected(self.predicate, batch, columns_of(schema))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Projection:
+class Projection(Record, dict=True, kw_only=True):
     """What to read of each task: columns, and what the rows are cut down to.
 
     `schema` is the snapshot's; `columns` are ids of its top-level fields, in the order of the result.
@@ -183,8 +181,7 @@ _FIXED = {Physical.INT32: "<i", Physical.INT64: "<q", Physical.FLOAT: "<f", Phys
 Interval = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnPages:
+class ColumnPages(Record):
     """The pages of a column chunk and what is known of the values in each."""
 
     pages: Sequence[Page]
@@ -299,8 +296,7 @@ def surely_false(predicate: Predicate, absent: Absent) -> bool:
             return False
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Record):
     """The only block of a chunk's Bloom filter that says whether the chunk may hold a value."""
 
     place: ByteRange

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Context
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,6 +46,7 @@ from inlay.parquet.footer.footer import (
 from inlay.parquet.footer.pages import claimed_values, header_within
 from inlay.parquet.footer.thrift import BINARY, I32, Items, Struct, encode_struct
 from inlay.parquet.read.data_file import check_memory, memory_limit, width_of
+from inlay.record import Record
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -245,8 +245,7 @@ _COUNT_SHARE = 4
 _LENGTH = 4  # before each text in PLAIN
 
 
-@dataclass(frozen=True, slots=True)
-class Pages:
+class Pages(Record):
     """The bytes of a column chunk."""
 
     leaf: Leaf
@@ -254,8 +253,7 @@ class Pages:
     body: memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class _Claims:
+class _Claims(Record):
     """What page headers claim: `fixed` bytes, and at most `texts` more of those that pages hold only once
     or by prefixes, none of which is longer than `longest`."""
 

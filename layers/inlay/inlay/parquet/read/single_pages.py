@@ -20,7 +20,6 @@ import base64
 import io
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -51,6 +50,7 @@ from inlay.parquet.footer.pages import first_values, page_locations
 from inlay.parquet.footer.thrift import STRUCT, Items, Struct, ThriftError
 from inlay.parquet.footer.writers import has_known_indexes
 from inlay.parquet.read.page_frames import Frames
+from inlay.record import Record
 from inlay.storage.base import ByteRange
 
 # Smaller chunks are read whole: skipping pages would not pay for finding them.
@@ -102,8 +102,7 @@ class NeededPage(NamedTuple):
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class SparseColumn:
+class SparseColumn(Record):
     """A flat column of a row group, of which only `pages` are decoded and `ranges` fetched: the whole chunk
     where pages are most of it."""
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +33,7 @@ from inlay.format.values import (
 from inlay.parquet.arrow.types import Pair, beside, beside_within, fields_below, leaf_count
 from inlay.parquet.footer.writers import Stored, Writer, is_doubted
 from inlay.plan.pruning.prune import Absent, absent_column, combined_stats, shortened
+from inlay.record import Record, field, replace
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -50,16 +50,14 @@ _ENCODED_UNITS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FileColumn:
+class FileColumn(Record):
     """A top-level column of a file: its ordinal and its leaves (column chunks)."""
 
     ordinal: int
     leaves: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class FileColumns:
+class FileColumns(Record):
     """`tops`: field id of a top-level column → its place. `leaves`: field id of a primitive, reached
     through structs only → its leaf, which is what has statistics. Absent means that the file does not have
     the field: every row of it is NULL."""
@@ -117,8 +115,7 @@ def cut_to(columns: FileColumns, schema: Schema) -> FileColumns:
 Reader = Callable[[Any, bool], Value | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Record):
     """A primitive field and how a file stores it: enough to read its statistics.
 
     `read` turns a raw minimum, or (True) a raw maximum, into the table's physical form; None if file and

@@ -28,7 +28,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Self
 
@@ -64,6 +63,7 @@ from inlay.plan.parts import (
 )
 from inlay.plan.positions import PositionMap
 from inlay.plan.pruning.mentions import names_any
+from inlay.record import LATER, Mutable, field
 from inlay.storage.base import ByteRange, Missing, ObjectStore, Written, version_of
 from inlay.storage.rules import KEEPING_HEADERS
 from inlay.storage.write_once import Multipart, no_wait, write_once
@@ -92,8 +92,7 @@ def kept_headers(source: Source) -> Mapping[str, str]:
     return {name: v for name, v in head.info.headers.items() if name in KEEPING_HEADERS}
 
 
-@dataclass(slots=True)
-class Assembly:
+class Assembly(Mutable):
     """A new object under construction. Use as a context manager: leaving it by an exception aborts.
 
     `headers` is called once, before anything is written, for those of the new object.
@@ -110,7 +109,7 @@ class Assembly:
     size: int = 0
     _pieces: list[_Piece] = field(default_factory=list)
     _waiting: int = 0
-    _upload: Multipart = field(init=False)
+    _upload: Multipart = LATER
 
     def __post_init__(self) -> None:
         self._upload = Multipart(
@@ -238,8 +237,7 @@ MAX_GROUP_BYTES = 1024 * MIB
 MAX_GROUP_VALUE_BYTES = 4 * MAX_GROUP_BYTES
 
 
-@dataclass(slots=True)
-class GroupEditor:
+class GroupEditor(Mutable):
     """Edits row groups, one at a time, on demand; holds them until they are placed. `kept` has the rows
     that stay of each group that is to change. `is_over`: groups were left unchanged for lack of time."""
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from typing import Literal
 
 import pyarrow as pa
@@ -90,6 +89,7 @@ from inlay.parquet.surgery.key_values import (
 )
 from inlay.plan.pruning.literals import asked_of_text, condition_on, equal_values, texts_of
 from inlay.plan.pruning.mentions import Mentions, names_any
+from inlay.record import Mutable, Record, field
 from inlay.storage.base import ByteRange
 
 Where = Literal["dictionary", "bounds", "page index", "bloom", "key-value", "unknown field", "gap"]
@@ -103,8 +103,7 @@ _ELSEWHERE = -1
 _BOUNDS = (Stats.OLD_MIN, Stats.OLD_MAX, Stats.MIN, Stats.MAX)
 
 
-@dataclass(frozen=True, slots=True)
-class Residue:
+class Residue(Record):
     """A place that names a value which no row of `row_group` has. `column` is the path, or the key of a
     key-value pair, "" for a gap and for a field of the footer or of the group itself; `row_group` None is
     the file's own footer, or a gap beside all groups. `certain` is False if only a Bloom filter has it, or
@@ -116,8 +115,7 @@ class Residue:
     certain: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Searched:
+class Searched(Record):
     """What was found in one file, and the cost of the search, once the file was open. `rows_read` are row
     groups of which a column was read, because other parts named a value that its rows might have.
     `key_values` are the names of the pairs in its footer, of the file and of column chunks, whatever their
@@ -351,8 +349,7 @@ def _bloom_place(chunk: ColumnChunk) -> ByteRange | None:
     return None if at is None else ByteRange(at, at + (chunk.bloom_length or BLOOM_HEADER_BYTES))
 
 
-@dataclass(slots=True)
-class _Column:
+class _Column(Mutable):
     """One column that is searched, in all row groups. `suspects` are row groups where another part names a
     value of `condition`, with where and which."""
 

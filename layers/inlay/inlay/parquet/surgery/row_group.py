@@ -24,7 +24,6 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -75,6 +74,7 @@ from inlay.parquet.read.single_column import (
     open_view,
     translate_errors,
 )
+from inlay.record import Record
 
 # What pyarrow writes for a DECIMAL of a given precision: the fewest bytes that hold it. Inverted: the
 # largest precision that takes `n` bytes, so that a fixed-length decimal keeps its length.
@@ -207,8 +207,7 @@ _CODEC_NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NewChunk:
+class NewChunk(Record):
     """One rewritten column chunk. Offsets in `tree` and `offset_index` are those in a file of the group
     alone; those of indexes and bloom filter are not in `tree`."""
 
@@ -218,8 +217,7 @@ class NewChunk:
     bloom: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class NewGroup:
+class NewGroup(Record):
     """A rewritten row group: `data` holds its chunks, one after the other, from offset `start` of a file of
     this group alone."""
 

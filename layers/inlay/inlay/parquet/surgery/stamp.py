@@ -21,7 +21,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -44,6 +43,7 @@ from inlay.parquet.footer.footer import Footer, end_of_file
 from inlay.parquet.footer.thrift import Items, Struct
 from inlay.parquet.read.ranges import RangeFile, Source
 from inlay.parquet.surgery.new_object import Assembly, kept_headers
+from inlay.record import Mutable, Record
 from inlay.storage.base import Location, ObjectStore
 from inlay.storage.write_once import no_wait
 
@@ -100,8 +100,7 @@ def _is_consistent(pair: Struct, fields: tuple[Field, ...], same: _SameIds) -> b
     return same.of_all(list(schema), fields)
 
 
-@dataclass(frozen=True, slots=True)
-class _SameIds:
+class _SameIds(Record):
     """Whether columns of an Arrow schema have the ids of the table's; see `stamped`."""
 
     views: bool
@@ -149,8 +148,7 @@ def _with_id(element: Struct, field_id: int | None) -> Struct:
     return kept if field_id is None else {**kept, Element.FIELD_ID: field_id}
 
 
-@dataclass(slots=True)
-class _Walk:
+class _Walk(Mutable):
     """Collects the id of each schema element; `None`: the element has none. `at` is an index into the
     elements, which are a tree written depth first; each step returns the index behind its subtree."""
 
@@ -238,8 +236,7 @@ def _old_layout(path: tuple[str, ...], what: str) -> UnsupportedFile:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Stamped:
+class Stamped(Record):
     """The object that `stamp_object` wrote."""
 
     size: int

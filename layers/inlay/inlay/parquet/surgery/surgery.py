@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
 
 from pyroaring import BitMap
 
@@ -51,12 +50,12 @@ from inlay.parquet.surgery.new_object import (
 from inlay.plan.parts import PartsError, Segment, borrowed_bytes, plan_parts
 from inlay.plan.positions import PositionMap
 from inlay.plan.surgery import Cost
+from inlay.record import Record, replace
 from inlay.storage.base import ByteRange, Location, ObjectStore
 from inlay.storage.write_once import no_wait
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rewritten:
+class Rewritten(Record, kw_only=True):
     """The new object. `positions` maps the old rows; `end` is its footer and what follows it, as they were
     written; `unfinished`: row groups were left unchanged because `goes_on` returned false."""
 

@@ -11,7 +11,6 @@ computed once for each distinct value. Arrow only: the layer has no NumPy.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import pyarrow as pa
@@ -23,12 +22,12 @@ from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import PartitionSpec
 from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT, integer_range
 from inlay.parquet.arrow.types import floor_divided, to_physical, to_scalar
+from inlay.record import Record
 
 _HOUR_NANOS = 3600 * 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Partitions:
+class Partitions(Record):
     """The distinct partition values of a column, as written, and for each row the index of its value."""
 
     distinct: Sequence[Written | None]

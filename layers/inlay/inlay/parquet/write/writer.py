@@ -27,7 +27,6 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -45,6 +44,7 @@ from inlay.parquet.arrow.types import leaf_count, schema_to_arrow
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.read.data_file import PAGE_ROWS
 from inlay.parquet.read.statistics import entry_of_file, locate_columns
+from inlay.record import Mutable, Record, field, replace
 from inlay.storage.base import ObjectStore
 from inlay.storage.write_once import Multipart, no_wait, write_once
 
@@ -196,8 +196,7 @@ OPEN_FILES = 16
 SMALL_BATCHES = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Record):
     """Where new files go. `new_key` returns a new key, relative to the table root, at each call,
     `path_of` the store's key for it; `before_retry` is called before each further try to create one."""
 
@@ -208,8 +207,7 @@ class Target:
     before_retry: Callable[[int], None] = no_wait
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Record, kw_only=True):
     """How files are laid out. `sort_by`, `stats_columns` and `bloom_columns` (those that get Bloom filters)
     are field ids, `row_group_bytes` are stored ones."""
 
@@ -307,8 +305,7 @@ def _slabs(batch: pa.RecordBatch, layout: Layout) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, rows)
 
 
-@dataclass(slots=True)
-class _Density:
+class _Density(Mutable):
     """How many stored bytes a byte of rows in memory became, lately, in this write; None: not known yet.
     `row_bytes` is what a row is expected to take."""
 

@@ -13,7 +13,6 @@ neither inline nor worth gathering.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from inlay.format.codec import encode_schemas, encode_snapshot, version_of
@@ -73,6 +72,7 @@ from inlay.plan.metadata.state import (
 )
 from inlay.plan.pruning.partitions import has_partitioning
 from inlay.plan.pruning.prune import Evidence
+from inlay.record import Record, replace
 
 if TYPE_CHECKING:
     from inlay.format import leaves
@@ -352,8 +352,7 @@ def denies_version(snapshot: Snapshot) -> bool:
     return version > int(snapshot.settings.text("format.max_version"))
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(Record):
     """The part of a change that is still to be done; `duplicates` are its events applied before."""
 
     change: Change

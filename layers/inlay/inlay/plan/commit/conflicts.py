@@ -59,7 +59,6 @@ planned again when a column was added (`NoNewColumns`), whose values it then kee
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from inlay.format.entry import DataFile, Marker, Rows
@@ -107,6 +106,7 @@ from inlay.plan.pruning.partitions import repartitioned, validate_spec
 from inlay.plan.pruning.prune import Evidence, may_match
 from inlay.plan.refs import is_retained, validate_refs
 from inlay.plan.scan import fields_of_marker, marker_may_hit
+from inlay.record import replace
 
 if TYPE_CHECKING:
     from inlay.plan import schema_conflicts

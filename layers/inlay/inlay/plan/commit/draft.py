@@ -6,7 +6,6 @@ Promise: the draft differs from its base by the change and nothing else; counts 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
@@ -85,6 +84,7 @@ from inlay.plan.scan import (
     plan_scan,
     reference_may_hit,
 )
+from inlay.record import replace
 
 E = TypeVar("E", bound=DataFile | Marker)
 

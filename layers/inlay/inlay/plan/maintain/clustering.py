@@ -14,20 +14,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from inlay.format.entry import DataFile
 from inlay.format.snapshot import Snapshot
 from inlay.plan.maintain.order import Order, span_of
 from inlay.plan.pruning.prune import Evidence
+from inlay.record import Record
 
 # Fewer runs at a point are not worth the bytes: all of them would be rewritten to save opening a file.
 MIN_RUNS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
+class _Placed(Record):
     """A file and its range in each column of the order: (lowest, highest) as order keys."""
 
     entry: DataFile

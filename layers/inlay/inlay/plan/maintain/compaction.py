@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from inlay.format.entry import DataFile, Marker, RowGroups, Rows, Vector
@@ -22,6 +21,7 @@ from inlay.plan.metadata.state import State
 from inlay.plan.pruning.partitions import GroupKey, group_key, spans_partitions
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
+from inlay.record import Record
 
 # A row group that has lost more than this share of its rows is rewritten: the others carry what they lost
 # to every reader.
@@ -44,8 +44,7 @@ SECONDS_PER_MIB = 0.05
 UnitKind = Literal["drop", "pack", "fold", "cluster"]
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionUnit:
+class CompactionUnit(Record):
     """`inputs` become one file (`pack`), a file without its deleted rows (`fold`), files in one order
     (`cluster`), or nothing (`drop`). `bytes` are read; `score` is the gain, in files that a scan need not
     open, per MiB read."""
@@ -62,8 +61,7 @@ class CompactionUnit:
         return self.bytes / 2**20 * SECONDS_PER_MIB
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionPlan:
+class CompactionPlan(Record):
     """Units, best first; `idle` are markers that can hit nothing any more; `metadata`: segments are worth
     merging."""
 
@@ -220,8 +218,7 @@ def _bins(
             yield from run.packed()
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(Record):
     """Neighbours that become one file, or one file that stays."""
 
     files: tuple[DataFile, ...]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from inlay.errors import InvalidRequest
@@ -10,6 +9,7 @@ from inlay.format.entry import ColumnStats
 from inlay.format.schema import Primitive, listed_names
 from inlay.format.snapshot import Snapshot
 from inlay.format.values import order_key
+from inlay.record import Record
 
 # A z-order key has 64 bits: with more columns, each has too few bits to be useful.
 MAX_ZORDER_COLUMNS = 4
@@ -17,8 +17,7 @@ MAX_ZORDER_COLUMNS = 4
 OrderKind = Literal["sort", "zorder"]
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Record):
     """The order of rows: by columns in turn (`sort`), or interleaved (`zorder`)."""
 
     kind: OrderKind

@@ -20,7 +20,6 @@ section 11), and for as long as a ref names it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 
 from pyroaring import BitMap, FrozenBitMap
 
@@ -34,10 +33,10 @@ from inlay.format.keys import (
 from inlay.format.snapshot import Segment, Snapshot
 from inlay.plan.metadata.state import Contents, Nodes, under
 from inlay.plan.refs import held_versions
+from inlay.record import Mutable, Record, field, replace
 
 
-@dataclass(frozen=True, slots=True)
-class ExpiryPlan:
+class ExpiryPlan(Record):
     """Versions `first` … `through` expire, except `held`, which a ref keeps readable."""
 
     first: int
@@ -87,8 +86,7 @@ DECISIONS_KEPT_US = 24 * 3_600 * 1_000_000
 MAX_NAMES = 100
 
 
-@dataclass(slots=True)
-class Reachable:
+class Reachable(Mutable):
     """What a set of roots needs, added one snapshot at a time.
 
     Two roots share nearly all of their segments, so a segment is loaded once for all of them: an entry of
@@ -151,8 +149,7 @@ class Reachable:
         return frozenset(resolved)
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Record):
     """An object as the store's listing shows it, its key relative to the table root."""
 
     key: str
@@ -160,14 +157,12 @@ class Listed:
     modified_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Record):
     objects: int = 0
     bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ListingFacts:
+class ListingFacts(Record):
     """What a listing shows about the table besides its garbage: the highest version with an archive (0:
     none), the LastModified of the pointer (0: not seen) and of the newest object; the key of table metadata
     that another catalog has committed here, empty if there is none."""
@@ -213,8 +208,7 @@ def clock_fault(
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class GarbagePlan:
+class GarbagePlan(Record):
     """`doomed` may be deleted, `unknown` is not Inlay's: at most MAX_NAMES names of `unknown_count`.
     `young` counts what is unreachable, but not certainly from before the boundary."""
 

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from inlay.format.entry import ColumnStats, Types
 from inlay.format.snapshot import NODE_MAX_LEAVES, Segment, Tier
 from inlay.plan.change import NeedSegments, NewSegment
 from inlay.plan.metadata.state import Nodes, open_tree, under
+from inlay.record import Mutable, field
 
 # Full leaves gather in a node from this many on, because the node is rewritten for them.
 GATHER_LEAVES = 8
@@ -83,8 +83,7 @@ class Packing(ABC, Generic[T]):
         return segment.level > 0 or segment.live * 2 > self.most
 
 
-@dataclass(slots=True)
-class Writer:
+class Writer(Mutable):
     """The segments that a plan has to write. `name` gives the same bytes the same id within one commit, so
     a rebase writes them once."""
 

@@ -7,7 +7,6 @@ and live (dead ordinals left out), in commit order: segments oldest first, then 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +18,7 @@ from inlay.format.properties import LEDGER_SALT, Properties
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Content, HeadObject, Segment, Snapshot, Totals
 from inlay.plan.answers import AlreadyApplied, NeedSegments, RequestRefused, SegmentKind
+from inlay.record import Record, field, replace
 
 if TYPE_CHECKING:
     from inlay.plan.change import Request
@@ -88,8 +88,7 @@ def look_up(
     return duplicates
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerSalt:
+class LedgerSalt(Record):
     """The salt of request digests, from version `since` on. Digests of versions before `plain_before` have
     none (a library without salts wrote them); those in between had one that is lost, and cannot be compared
     with anything.
@@ -179,8 +178,7 @@ Nodes = Mapping[str, tuple[Segment, ...]]
 SegmentFilter = Callable[[Sequence[Segment]], Sequence[bool]]
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Record):
     """Leaves in the order of the tier, nodes that are not loaded, and the number of live entries under what
     was not selected."""
 
@@ -263,8 +261,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=DataFile | Marker)
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Record):
     """Decoded leaves by segment id, and nodes. They never change, so this may be shared and kept."""
 
     files: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
@@ -273,8 +270,7 @@ class Contents:
     nodes: Nodes = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Record):
     snapshot: Snapshot
     contents: Contents = field(default_factory=Contents)
 

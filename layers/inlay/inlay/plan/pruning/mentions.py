@@ -26,7 +26,6 @@ import re
 from base64 import b64decode
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache, partial
@@ -50,6 +49,7 @@ from inlay.format.predicate import (
 from inlay.format.schema import Primitive, Value
 from inlay.plan.pruning.literals import EPOCH, PER_SECOND, condition_on, plainly, texts_of
 from inlay.plan.pruning.prune import may_match
+from inlay.record import Record
 
 # JSON within JSON escapes the escapes.
 _ESCAPE = re.compile(rb"\\+(?:u[0-9a-fA-F]{4}(?:\\+u[0-9a-fA-F]{4})*|[\"/])")
@@ -162,8 +162,7 @@ MAX_TEXT_BYTES = 256 * 1024
 _Span = tuple[Value, Value]
 
 
-@dataclass(frozen=True, slots=True)
-class Mentions:
+class Mentions(Record):
     """`columns` are the field ids, each with the type and the condition on it."""
 
     columns: tuple[tuple[int, Primitive, Predicate], ...] = ()

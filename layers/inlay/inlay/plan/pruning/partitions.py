@@ -10,7 +10,6 @@ with the table for ever.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,7 @@ from inlay.format.schema import Field, Primitive, Schema, Value
 from inlay.format.snapshot import PartitionField, PartitionSpec, Snapshot
 from inlay.format.values import is_nan, order_key, widened
 from inlay.plan.answers import Conflict
+from inlay.record import Record, replace
 
 if TYPE_CHECKING:
     from inlay.plan.change import SetPartitioning
@@ -116,8 +116,7 @@ def with_partition_values(schema: Schema, recorded: Schema, partition: Partition
     return replace(schema, fields=tuple(map(valued, schema.fields)))
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionFact:
+class PartitionFact(Record):
     """Every value of a column, none NULL, has this partition value (as written)."""
 
     transform: Transform
@@ -156,7 +155,6 @@ def _partitions(
     return frozenset(partition_of(transform, kind, value) for value in values)
 
 
-@dataclass(frozen=True, slots=True)
 class PartitionedStats(ColumnStats):
     """Statistics of a column in one partition: besides bounds, which single values can occur."""
 

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 
 from inlay.format.entry import ColumnStats, DataFile, KeyRange, Keys
@@ -70,14 +69,14 @@ from inlay.format.values import (
     widens,
 )
 from inlay.plan.pruning.partitions import PartitionedStats, value_in, with_partition
+from inlay.record import Record, replace
 
 Stats = Mapping[int, ColumnStats]
 
 _UNKNOWN = ColumnStats()
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcomes:
+class _Outcomes(Record):
     """The possible results over some rows; True that is not certain is only possible."""
 
     true: bool
@@ -371,8 +370,7 @@ def _pick(choose: Callable[..., Value], a: Value | None, b: Value | None) -> Val
 IsThere = Callable[[Field], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Absent:
+class Absent(Record):
     """`value` None: NULL in each row. `within`: the field is in a struct that may be NULL itself."""
 
     value: Value | None = None

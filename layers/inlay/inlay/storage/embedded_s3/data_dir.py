@@ -14,11 +14,12 @@ import itertools
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from inlay.errors import InvalidRequest
+from inlay.record import replace
 from inlay.storage.embedded_s3.events import Rule, Settings
 from inlay.storage.memory import Version
 

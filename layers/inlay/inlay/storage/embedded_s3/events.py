@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote_plus
 from xml.etree.ElementTree import Element
 
+from inlay.record import Mutable, Record, field
 from inlay.storage.base import NULL_VERSION
 from inlay.storage.embedded_s3.request import S3Error
 from inlay.storage.embedded_s3.xml import child, children, text
@@ -20,8 +20,7 @@ Notify = Callable[[str, Mapping[str, Any]], None]
 _sequence: Final = itertools.count(1)
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Record):
     """`events` as S3 names them (`s3:ObjectCreated:*`), of keys with this prefix and suffix."""
 
     queue_arn: str
@@ -30,8 +29,7 @@ class Rule:
     suffix: str = ""
 
 
-@dataclass(slots=True)
-class Settings:
+class Settings(Mutable):
     """What is set on a bucket, beside its versioning."""
 
     created_us: int

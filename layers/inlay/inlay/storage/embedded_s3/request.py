@@ -15,11 +15,12 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote
 from xml.sax.saxutils import escape
+
+from inlay.record import Record, field, secret
 
 # Bucket settings have an operation for each; one name for all of a kind will do here.
 _OBJECT_EXTRAS: Final = (
@@ -61,8 +62,7 @@ class S3Error(Exception):
         return AwsAnswer(self.status, {"Content-Type": "application/xml", **named}, body)
 
 
-@dataclass(frozen=True, slots=True)
-class AwsAnswer:
+class AwsAnswer(Record):
     """`body` as sent; a HEAD answers with the headers of a body it does not have."""
 
     status: int
@@ -75,15 +75,15 @@ class AwsAnswer:
         return S3Error(status, code, words).answer
 
 
-@dataclass(frozen=True)
-class AwsRequest:
+@secret("headers", "sent")
+class AwsRequest(Record, dict=True):
     """`path` and `query_string` as sent; `headers` by lower-case names; `sent` is all of the body."""
 
     method: str
     path: str
     query_string: str
-    headers: Mapping[str, str] = field(repr=False)
-    sent: bytes = field(repr=False)
+    headers: Mapping[str, str]
+    sent: bytes
 
     @cached_property
     def query(self) -> Mapping[str, str]:
