@@ -372,14 +372,12 @@ def is_dropped(ctx: Context) -> bool:
     return ctx.branch is not None and ctx.branch not in read_main(ctx).snapshot.refs
 
 
-def erase_status(
-    ctx: Context, *, landing: str | None = None, base: LoadedTable | None = None
-) -> tuple[ErasureStatus, ...]:
+def erase_status(ctx: Context, *, landing: str | None = None) -> tuple[ErasureStatus, ...]:
     """Every open erasure, with what it waits for. `landing` is the landing prefix: by default from the
     table's location, "" not to check it."""
     ctx = replace(ctx, branch=None)
     prefix = landing_prefix(ctx.root) if landing is None else landing
-    return _status_of(ctx, current_base(ctx, base), prefix, {})
+    return _status_of(ctx, load_pointer(ctx), prefix, {})
 
 
 def _status_of(

@@ -128,8 +128,11 @@ class RowDelete(Mutable):
 def by_vectors(
     ctx: Context, loaded: LoadedTable, deleted: Mapping[str, BitMap64]
 ) -> tuple[RemoveFiles, AddMarkers]:
-    """The delete of these positions by vectors, and of files that lose all their rows as a whole."""
+    """The delete of these positions, of live rows, by vectors, and of files that lose all their rows as a
+    whole."""
+    if not deleted:
+        return RemoveFiles(()), AddMarkers(())
     rows = {f.key: f.rows for f in loaded.state.loaded_files()}
     emptied = tuple(key for key, positions in deleted.items() if len(positions) == rows[key])
-    marked = {key: positions for key, positions in deleted.items() if key not in emptied}
+    marked = {key: some for key, some in deleted.items() if len(some) != rows[key]}
     return RemoveFiles(emptied), AddMarkers(tuple(vector_markers(ctx, loaded, marked)))

@@ -25,10 +25,10 @@ from inlay.ops.commit.driver import (
     write_result,
 )
 from inlay.ops.context import Context
-from inlay.ops.data import vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_entries
+from inlay.ops.write.delete_rows import by_vectors
 from inlay.ops.write.in_parts import PartedWrite
-from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
+from inlay.plan.change import AddFiles, Change, Reads, Request
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.scan import FileTask, plan_scan
 from inlay.record import Record, replace
@@ -75,7 +75,7 @@ class PartedChange(Record, dict=True, kw_only=True):
 
     def replacing(self, gone: Positions, files: Sequence[DataFile]) -> PartedChange:
         """The change by which these rows go, all of them live, and the rows of these new files come."""
-        emptied, markers = removal(self.ctx, self.table, gone)
+        emptied, markers = by_vectors(self.ctx, self.table, gone)
         change = Change(
             operation="merge",
             request=self.request,
@@ -111,16 +111,6 @@ class PartedChange(Record, dict=True, kw_only=True):
             return Planned(found.change, now)
 
         return write_result("merge", commit_planned(ctx, loaded, plan, plans=plans))
-
-
-def removal(ctx: Context, table: LoadedTable, gone: Positions) -> tuple[RemoveFiles, AddMarkers]:
-    """How live rows of files are deleted: files that lose all of theirs go as a whole."""
-    if not gone:
-        return RemoveFiles(()), AddMarkers(())
-    sizes = {file.key: file.rows for file in table.state.files()}
-    emptied = tuple(key for key, rows in gone.items() if len(rows) == sizes[key])
-    others = {key: rows for key, rows in gone.items() if len(rows) != sizes[key]}
-    return RemoveFiles(emptied), AddMarkers(tuple(vector_markers(ctx, table, others)))
 
 
 def united(maps: Sequence[Positions]) -> dict[str, BitMap64]:

@@ -34,10 +34,11 @@ from inlay.ops.data import check_fits
 from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.ops.schema.alter import admit_columns
 from inlay.ops.write.delete import key_markers
+from inlay.ops.write.delete_rows import by_vectors
 from inlay.ops.write.in_parts import PartedWrite
 from inlay.ops.write.keyed_rows import given_columns, key_names
 from inlay.ops.write.memory import Memory
-from inlay.ops.write.parted_change import removal, united
+from inlay.ops.write.parted_change import united
 from inlay.ops.write.recent_rows import RecentRows, find_positions
 from inlay.parse import parse_predicate
 from inlay.plan.change import (
@@ -222,7 +223,7 @@ class PartedMerge:
         if is_nothing and self._request is None:
             return False
         gone = united([part.located for part in parts])
-        emptied, marked = removal(self._ctx, self.table, gone)
+        emptied, marked = by_vectors(self._ctx, self.table, gone)
         by_key = (marker for part in parts for marker in part.markers)
         self._made = Change(
             operation="merge",
