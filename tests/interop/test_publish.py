@@ -26,7 +26,7 @@ from inlay.format.puffin import encode_puffin
 from inlay.iceberg.avro import decode_avro
 from inlay.iceberg.manifest import Entry, decode_list, decode_manifest, encode_manifest
 from inlay.iceberg.schema import UNPARTITIONED, Bounds
-from inlay.ops import data
+from inlay.ops import row_markers
 from inlay.ops.publish import settle
 
 from .conftest import ENGINES, as_multiset
@@ -536,7 +536,7 @@ def test_settling_one_delete_of_many_files_leaves_every_entry_as_it_was(tmp_path
 def test_vectors_are_cut_into_objects_that_the_format_allows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data, "MAX_OBJECT_BYTES", 6_000)
+    monkeypatch.setattr(row_markers, "MAX_OBJECT_BYTES", 6_000)
     t = inlay.create(f"file://{tmp_path}/t", pa.schema([("id", pa.int64())]))
     for n in range(6):
         t.append(pa.table({"id": list(range(200 * n, 200 * n + 200))}))
@@ -556,7 +556,7 @@ def test_a_vector_is_never_larger_than_expected(runs: list[tuple[int, int, int]]
         positions |= BitMap64(range(start, start + length, step))
     name = "s3://b/" + "é" * 100
     body, _ = encode_puffin([(name, positions)])
-    assert len(body) <= data._bytes_at_most(positions)
+    assert len(body) <= row_markers._bytes_at_most(positions)
 
 
 def test_garbage_collection_keeps_what_is_published_and_takes_the_rest(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.simulator.faults import Fate, FaultyStore, Killed, Sent
 from inlay.errors import UnsupportedFile
 from inlay.format.entry import DataFile, Marker, RowGroups, Rows, Vector, Where
 from inlay.format.predicate import Predicate
-from inlay.ops import data
+from inlay.ops import row_markers
 from inlay.ops.commit.driver import commit
 from inlay.ops.maintain import rewrite_file as pieces
 from inlay.ops.maintain.rewrite import RewriteResult, rewrite
@@ -118,7 +118,7 @@ WAYS = [
 def test_it_goes_on_where_time_ended_and_no_reader_sees_a_difference(
     way: Any, groups: int, inline: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data, "INLINE_POSITIONS", inline)
+    monkeypatch.setattr(row_markers, "INLINE_POSITIONS", inline)
     bench = _bench(monkeypatch)
     way(bench)
     before = bench.rows()
@@ -191,7 +191,7 @@ def test_deletes_that_land_between_pieces_and_within_one_are_not_lost(
 
 
 def test_a_crash_at_any_request_costs_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "INLINE_POSITIONS", 1)
+    monkeypatch.setattr(row_markers, "INLINE_POSITIONS", 1)
     number, struck = 1, True
     while struck:
         bench = _bench(monkeypatch)
@@ -327,7 +327,7 @@ def _every(rows: int, step: int) -> Predicate:
 def test_a_vector_is_moved_to_the_output_by_an_object_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(data, "INLINE_POSITIONS", 1)
+    monkeypatch.setattr(row_markers, "INLINE_POSITIONS", 1)
     bench = _bench(monkeypatch)
     by_vector(bench)
     [was] = bench.load().state.markers()

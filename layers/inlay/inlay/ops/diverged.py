@@ -14,8 +14,8 @@ from inlay.errors import MergeConflict
 from inlay.format.entry import DataFile
 from inlay.format.snapshot import Ref, Snapshot, content_of
 from inlay.ops.context import Context
-from inlay.ops.data import vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_content, load_entries, load_version
+from inlay.ops.row_markers import vector_markers
 from inlay.plan.change import (
     AddFiles,
     AddMarkers,

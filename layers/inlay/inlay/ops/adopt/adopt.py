@@ -66,10 +66,11 @@ from inlay.ops.adopt.foreign import Foreign, ForeignFile, KeyDelete, Naming, Sou
 from inlay.ops.adopt.hive import read_hive
 from inlay.ops.adopt.iceberg import find_metadata, read_iceberg
 from inlay.ops.context import Context
-from inlay.ops.data import vector_markers, write_batches
+from inlay.ops.data import write_batches
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.read.check_pages import check_lists, check_pages, checks_pages
 from inlay.ops.read.compare_statistics import denied_rows
+from inlay.ops.row_markers import vector_markers
 from inlay.ops.schema.create import CREATE, check_free, first_version
 from inlay.ops.server_copy import copy_object
 from inlay.ops.write.keyed_rows import markers_of_keys

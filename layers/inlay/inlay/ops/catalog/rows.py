@@ -40,11 +40,11 @@ from inlay.ops.adopt.iceberg import (
     read_list,
 )
 from inlay.ops.context import Context
-from inlay.ops.data import puffin_markers, vector_markers
 from inlay.ops.metadata.find_file import load_file
 from inlay.ops.metadata.load import LoadedTable, load_segments
 from inlay.ops.publish.files import Verdict, check_files
 from inlay.ops.publish.settle import stamped_copy
+from inlay.ops.row_markers import puffin_markers, vector_markers
 from inlay.ops.write.keyed_rows import markers_of_keys
 from inlay.parquet.read.deleted_rows import load_vector
 from inlay.plan.change import NeedSegments, Request, Unit

@@ -22,7 +22,7 @@ from inlay.format.partition import Partition
 from inlay.format.schema import Schema
 from inlay.format.snapshot import UNPARTITIONED, PartitionField, PartitionSpec
 from inlay.ops.context import Clock, Context
-from inlay.ops.data import layout_of, target_of, vector_markers
+from inlay.ops.data import layout_of, target_of
 from inlay.ops.maintain.units import Done
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.arrow.types import positions_array
@@ -111,6 +111,8 @@ def markers_for_output(
                 yield replace(marker, file=output)
                 continue
         if rows:
+            from inlay.ops.row_markers import vector_markers  # few files are done in part
+
             [moved] = vector_markers(ctx, loaded, {output: rows})
             yield replace(marker, body=moved.body, file=output)
 

@@ -26,11 +26,11 @@ from inlay.format.snapshot import Snapshot
 from inlay.iceberg.metadata import engines_id, engines_note, removed_ids
 from inlay.ops.commit.driver import Committed, commit_or_skip
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.data import puffin_markers
 from inlay.ops.maintain.rewrite import rewrite_erased
 from inlay.ops.maintain.units import Budget, Run, idle_in, table_wide, with_entries
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.publish.files import is_of_the_file
+from inlay.ops.row_markers import puffin_markers
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.read.describe import read_tail
 from inlay.parquet.surgery.stamp import stamp_object, stamped

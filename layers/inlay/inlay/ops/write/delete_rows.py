@@ -17,10 +17,10 @@ from inlay.ops.commit.driver import (
 )
 from inlay.ops.commit.group import archive_beside
 from inlay.ops.context import Context
-from inlay.ops.data import vector_markers
 from inlay.ops.metadata.find_file import load_file
 from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.read.conditions import filter_of
+from inlay.ops.row_markers import vector_markers
 from inlay.plan.change import (
     AddMarkers,
     Change,
