@@ -190,12 +190,12 @@ are](#how-large-row-groups-are)).""",
 the last such row is decoded; other files are fetched and decoded meanwhile. Since these figures a column's
 pages are decompressed by one call: Arrow's decompressor for each page took 8 µs, most of it an instruction
 (CPUID) for which a virtual machine has to be left. In turns with what it was before, medians of 15 on a
-machine with load 6 to 9: CPU .70 instead of .74, again on the open table .67 instead of .73. Of .6 s without
-requests, zstd itself takes .2; Arrow's values take .1; a quarter is Python, which finds 11,000 pages and puts
-them together. Polars takes .29 for the same files on disk: all of it is one compiled loop. Smaller pages
-are no way around: of 1.5 million rows in five such files (39 MB, a busy machine), with pages of 2,000,
-1,000 and 500 rows instead of 5,000, it fetched 36, 37 and 40 MB by 65 requests instead of 21, in .35, .33
-and .42 s of CPU instead of .36; all columns took .46, .58 and .87 s instead of .38.""",
+machine with load 6 to 9: CPU .70 instead of .74, again on the open table .67 instead of .73. Of .6 s
+without requests, zstd itself takes .2; Arrow's values take .1; a quarter is Python, which finds 11,000
+pages and puts them together. Polars takes .29 for the same files on disk: all of it is one compiled loop.
+Smaller pages are no way around: of 1.5 million rows in five such files (39 MB, a busy machine), with pages
+of 2,000, 1,000 and 500 rows instead of 5,000, it fetched 36, 37 and 40 MB by 65 requests instead of 21, in
+.35, .33 and .42 s of CPU instead of .36; all columns took .46, .58 and .87 s instead of .38.""",
         cpu_s=0.6,
         wall_s=0.4,
     ),
