@@ -1,15 +1,12 @@
 """Checks of data files and marker objects against their entries in the metadata.
 
 Promise: findings are returned as (kind, message) of `plan.verify`; damage is found, not raised. An
-unavailable store still raises. One request a file for its footer, one a marker object; with `check_pages` a
-file is read whole.
+unavailable store still raises. One request a file for its footer, one a marker object.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,27 +25,21 @@ from inlay.errors import (
 from inlay.format.entry import ColumnStats, DataFile, Keys, Vector
 from inlay.format.predicate import Comparison, Literal, Or, Predicate
 from inlay.format.schema import Schema
-from inlay.format.snapshot import PartitionSpec
-from inlay.parquet.arrow.evaluate import columns_of, selected
+from inlay.parquet.arrow.evaluate import selected
 from inlay.parquet.footer.footer import footer_length, parse_metadata
 from inlay.parquet.read.data_file import chunk_range, reading
 from inlay.parquet.read.deleted_rows import load_keys, load_vector
 from inlay.parquet.read.ranges import Objects, fetch, fetch_tail
-from inlay.parquet.read.reader import Reader
-from inlay.parquet.read.selection import Projection
-from inlay.parquet.read.single_pages import false_indexes
 from inlay.parquet.read.statistics import locate_columns, total_rows, whole_stats
-from inlay.parquet.surgery.residue import unused_entries
 from inlay.plan.pruning.partitions import with_partition_values
 from inlay.plan.pruning.prune import in_type
-from inlay.plan.scan import FileTask
 from inlay.plan.verify import column_of, contradictions
 from inlay.record import replace
 from inlay.storage.base import ByteRange
 
 Problem = tuple[str, str]
 
-_DAMAGE = (
+DAMAGE = (
     CorruptTable,
     NewerFormat,
     ObjectGone,
@@ -63,8 +54,8 @@ def check_footer(objects: Objects, entry: DataFile, schema: Schema) -> list[Prob
     """A data file's footer against its entry. `schema` is the one the entry records."""
     try:
         return list(_footer_problems(objects, entry, schema))
-    except _DAMAGE as error:
-        return [_problem(error, "file")]
+    except DAMAGE as error:
+        return [problem_of(error, "file")]
 
 
 def _footer_problems(objects: Objects, entry: DataFile, schema: Schema) -> Iterator[Problem]:
@@ -105,68 +96,7 @@ def _footer_problems(objects: Objects, entry: DataFile, schema: Schema) -> Itera
                 yield "statistics_wrong", f"column {name}: {what}"
 
 
-def check_pages(
-    reader: Reader, entry: DataFile, schema: Schema, *, spec: PartitionSpec
-) -> list[Problem]:
-    """Decodes every page, and compares every value with the entry's statistics and its partition, a value
-    for each field of `spec`."""
-    task = FileTask(file=entry, schema=schema)
-    projection = Projection(schema=schema, columns=tuple(f.id for f in schema.fields))
-    judges = [_Judge(f, s, schema) for f, s in entry.stats.items()]
-    rows = elsewhere = 0
-    # A file in no one partition may lack a column of `spec`, which was dropped before it was written.
-    split = None
-    if entry.partition:
-        from inlay.parquet.write.partition import Split  # most tables are not partitioned
-
-        split = Split(spec, schema)
-    try:
-        with reading(entry.key):
-            for batch in reader.rows([task], projection):
-                rows += batch.num_rows
-                if split is not None:
-                    elsewhere += sum(r.num_rows for p, r in split(batch) if p != entry.partition)
-                for judge in judges:
-                    judge.look(batch, columns_of(schema))
-    except _DAMAGE as error:
-        return [_problem(error, "file")]
-    problems = [("statistics_wrong", what) for judge in judges for what in judge.verdict()]
-    if elsewhere:
-        problems.append(("partition_wrong", f"{elsewhere} rows are not of its partition"))
-    if rows != entry.rows:
-        problems.append(("file_contradicts", f"{rows} rows were read, the entry says {entry.rows}"))
-    return problems
-
-
-def check_dictionaries(reader: Reader, entry: DataFile, schema: Schema) -> list[Problem]:
-    """Dictionaries with entries that no row of their row group has: only other writers leave such."""
-    try:
-        opened = reader.open(FileTask(file=entry, schema=schema))
-        unused = Counter(column for _, column in unused_entries(opened, reader.executor))
-    except _DAMAGE as error:
-        return [("unused_entries", f"its dictionaries cannot be looked into: {error.message}")]
-    return [
-        ("unused_entries", f"in {n} row groups the dictionary of {column} has what no row has")
-        for column, n in unused.items()
-    ]
-
-
-def check_page_index(reader: Reader, entry: DataFile, schema: Schema) -> list[Problem]:
-    """Offset indexes that give pages other rows than they have: only other writers leave such."""
-    source = reader.objects.source(entry.key, entry.size, entry.etag)
-    try:
-        footer = reader.open(FileTask(file=entry, schema=schema)).footer
-        names = () if footer is None else false_indexes(footer, partial(fetch, source))
-        columns = Counter(names)
-    except _DAMAGE as error:
-        return [_problem(error, "file")]
-    return [
-        ("page_index_wrong", f"in {n} row groups the page index of {column} is of other rows")
-        for column, n in columns.items()
-    ]
-
-
-class _Judge:
+class Judge:
     """Compares the values of one column with its statistics, batch by batch."""
 
     def __init__(self, field_id: int, stats: ColumnStats, schema: Schema) -> None:
@@ -214,8 +144,8 @@ def check_vector(objects: Objects, vector: Vector, file_rows: int | None) -> lis
     rows = 1 << 63 if file_rows is None else file_rows
     try:
         load_vector(objects, vector, rows)
-    except _DAMAGE as error:
-        return [_problem(error, "marker")]
+    except DAMAGE as error:
+        return [problem_of(error, "marker")]
     return []
 
 
@@ -229,8 +159,8 @@ def check_keys(objects: Objects, keys: Keys, schema: Schema) -> list[Problem]:
             detail = f"holds {table.num_rows} keys, its entry says {keys.rows}"
             return [("marker_contradicts", detail)]
         loaded = load_keys(objects, keys, schema)
-    except _DAMAGE as error:
-        return [_problem(error, "marker")]
+    except DAMAGE as error:
+        return [problem_of(error, "marker")]
     batch = pa.RecordBatch.from_arrays(
         list(loaded.columns), [str(field_id) for field_id in loaded.field_ids]
     )
@@ -240,13 +170,13 @@ def check_keys(objects: Objects, keys: Keys, schema: Schema) -> list[Problem]:
         kind = column_of(schema, field_id)[1]
         if stats.kind is not None and kind is not None:
             stats = in_type(stats, stats.kind, kind)  # widened since the keys were written
-        judge = _Judge(field_id, replace(stats, null_count=None), schema)
+        judge = Judge(field_id, replace(stats, null_count=None), schema)
         judge.look(batch, places)
         problems += [("marker_contradicts", what) for what in judge.verdict()]
     return problems
 
 
-def _problem(error: InlayError, what: str) -> Problem:
+def problem_of(error: InlayError, what: str) -> Problem:
     match error:
         case ObjectGone() | SnapshotGone():
             return f"{what}_missing", error.message

@@ -61,16 +61,7 @@ from inlay.format.snapshot import (
 from inlay.ops.context import Context
 from inlay.ops.maintain.expire import DAY_US, list_objects
 from inlay.ops.metadata.load import LoadedTable, count_of, decode_segment, resolved, schemas_of
-from inlay.ops.read.compare_statistics import denied_rows
-from inlay.parquet.check import (
-    Problem,
-    check_dictionaries,
-    check_footer,
-    check_keys,
-    check_page_index,
-    check_pages,
-    check_vector,
-)
+from inlay.parquet.check import Problem, check_footer, check_keys, check_vector
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Reader
 from inlay.plan.change import SegmentKind
@@ -439,6 +430,9 @@ class TableCheck(Mutable):
             self._report(entries[done].key, problems)
         if not pages:
             return
+        # Most checks read no page.
+        from inlay.parquet.check_pages import check_dictionaries, check_page_index, check_pages
+
         sound = [f for f in entries if f.key not in self.broken]
         specs = {s.id: s for s in self.current.specs}
         for done, entry in enumerate(sound):
@@ -456,6 +450,8 @@ class TableCheck(Mutable):
 
     def _denied(self, reader: Reader, entry: DataFile, schema: Schema) -> list[Problem]:
         """Row groups whose statistics leave out rows, of columns not compared when the file came."""
+        from inlay.ops.read.compare_statistics import denied_rows
+
         columns = tuple(schema.types)
         try:
             names = denied_rows(reader, entry, schema, schema, columns)
