@@ -291,7 +291,8 @@ def test_an_erasure_is_brought_to_its_receipt_by_hand(
     assert open_["waiting"]
     assert "waits for  1 of file" in inlay("erase-status", people).out
 
-    assert "1 row removed" in inlay("rewrite", people).err
+    (rewritten,) = inlay("rewrite", people, "--json").lines
+    assert rewritten["removed_rows"] == 1
     ended = inlay("gc", people, "--grace", "0", "--life", "0", "--clock-margin", "0", "--json").json
     assert len(ended["receipts"]) == 1
     assert inlay("erase-status", people, "--json").lines == []

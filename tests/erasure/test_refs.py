@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.simulator.faults import Fate
 
+import inlay
 from inlay.errors import InvalidRequest, MergeConflict
 from inlay.format.snapshot import Ref
 from inlay.ops.metadata.load import load_pointer
@@ -230,3 +231,19 @@ def test_the_branch_is_written_to_while_it_is_cleaned() -> None:
     people.finish()
     assert people.found() == []
     assert _on(people, "work").ids() == [*EXPECTED["work"], 300]
+
+
+def test_a_table_rewrites_and_collects_until_nothing_waits() -> None:
+    """`t.maintain` is enough, where branches and tags hold files that main has no more."""
+    people = _branched()
+    people.erase()
+    t = inlay.open(people.ctx.uri, context=people.ctx)
+    assert t.maintain.rewrite(dry_run=True).files == 0
+    done = t.maintain.rewrite()
+    assert done.files > len(t.inspect.files()) and done.removed_rows
+    assert not any(w.what == "file" for e in t.inspect.erasures() for w in e.waiting)
+    while t.inspect.erasures():
+        people.time.sleep(1000)
+        t.maintain.rewrite()
+        t.maintain.collect_garbage(life_seconds=900, landing="ingest/people/")
+    assert people.found() == [] and WHO not in people.ids()

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -16,10 +16,6 @@ from inlay.cli.output import note, print_record, print_rows, print_run
 from inlay.cli.tables import connected, opened
 from inlay.cli.values import counted, size_text
 from inlay.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from inlay.engine import Context
-
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DURATION = re.compile(r"(?P<count>[0-9]{1,6})(?P<unit>[smhdw])")
@@ -159,9 +155,6 @@ def rewrite(
     with connected(table) as context:
         t = inlay.open(table, ref=ref, context=context)
         dry_run = dry_run or explain
-        if t.snapshot.erasures and not dry_run:
-            _advance_erasures(context, deadline)
-            t.refresh()
         result = t.maintain.rewrite(
             where=where,
             strategy=cast("Any", strategy),
@@ -170,6 +163,8 @@ def rewrite(
             dry_run=dry_run,
         )
     print_run(t, "rewrite", result, as_json=as_json, explain=explain)
+    if t.snapshot.erasures and not dry_run:
+        note("erasures are under way: `inlay erase-status` says what they wait for")
 
 
 @verb(
@@ -399,14 +394,6 @@ def hand_over(
         "metadata": done.metadata,
     }
     print_record(record, as_json=as_json)
-
-
-def _advance_erasures(context: Context, deadline: str | None) -> None:
-    from inlay.engine import advance_erasures
-
-    done = advance_erasures(context, deadline_seconds=_seconds(deadline))
-    files, rows = counted(done.files, "file"), counted(done.removed_rows, "row")
-    note(f"erasures: {files} rewritten, {rows} removed; `inlay erase-status` says what is left")
 
 
 def _seconds(duration: str | None) -> float | None:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from inlay.table import Table
 
 R = TypeVar("R")
+# What a rewrite counts of the files that open erasures concern, as of its own.
+_COUNTED = ("commits", "files", "removed_rows", "input_bytes", "written_bytes", "left", "skipped")
 
 
 class HasVersion(Protocol):
@@ -107,12 +109,32 @@ class Maintain:
         file) or "auto" (the cheaper one for each file). Work that would read more than `max_bytes`, end
         after `deadline_seconds` or need more than `memory_bytes` is left, and counted in the result.
         `dry_run` plans and writes nothing. Raises `InvalidRequest`, `ConcurrentChange`.
+
+        Open erasures are taken on first, whatever `max_bytes` is: their rows go from every file of main and
+        of all branches and tags. The result counts these files, too.
         """
         from inlay.ops.maintain import rewrite as rewrite_op
 
         predicate = None if where is None else self._table._condition(where).predicate
-        return self._maintain(
-            lambda ctx, base: rewrite_op.rewrite(
+
+        def run(ctx: Context, base: LoadedTable) -> rewrite_op.RewriteResult:
+            if not base.snapshot.erasures or dry_run:
+                return rewritten(ctx, base)
+            from inlay.ops.erase.request import advance_erasures
+
+            erased = advance_erasures(
+                ctx, deadline_seconds=deadline_seconds, memory_bytes=memory_bytes
+            )
+            done = rewritten(ctx, None)
+            return replace(
+                done,
+                commit_id=done.commit_id or erased.commit_id,
+                failures=(*erased.failures, *done.failures),
+                **{name: getattr(erased, name) + getattr(done, name) for name in _COUNTED},
+            )
+
+        def rewritten(ctx: Context, base: LoadedTable | None) -> rewrite_op.RewriteResult:
+            return rewrite_op.rewrite(
                 ctx,
                 base=base,
                 where=predicate,
@@ -122,7 +144,8 @@ class Maintain:
                 memory_bytes=memory_bytes,
                 dry_run=dry_run,
             )
-        )
+
+        return self._maintain(run)
 
     def settle(self) -> Settled:
         """Make of every delete at most one deletion vector for each file: scans then evaluate no predicate,
