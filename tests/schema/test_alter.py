@@ -204,6 +204,26 @@ def test_a_name_that_is_used_again_never_shows_old_data() -> None:
     assert rows_of(again(table, version=2))[0]["name"] == "Ada"
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_name_that_is_used_again_within_a_column_never_shows_old_data(at_once: bool) -> None:
+    pair = pa.struct([("a", pa.int64()), ("b", pa.bool_())])
+    columns = {"s": pair, "l": pa.list_(pair), "m": pa.map_(pa.string(), pair)}
+    old, new = {"a": 1, "b": True}, {"a": 1, "b": None}
+    values = {"s": [old], "l": [[old]], "m": [[("k", old)]]}
+    table = table_of(pa.schema(columns))
+    table.append(pa.table(values, pa.schema(columns)))
+    paths = ["s.b", "l.element.b", "m.value.b"]
+    added = dict.fromkeys(paths, pa.bool_())
+    if at_once:
+        table.alter(drop=paths, add=added)
+    else:
+        table.alter(drop=paths)
+        table.alter(add=added)
+    expected = {"s": new, "l": [new], "m": [("k", new)]}
+    assert rows_of(table) == [expected]
+    assert table.count(where="s.b IS NULL") == 1
+
+
 def test_ids_are_never_given_twice() -> None:
     table = people()
     table.alter(add={"x": pa.struct([("y", pa.int8())])})

@@ -139,10 +139,11 @@ def conformed(
     """
     arrow = schema_to_arrow(target)
     defaults = sum(len(f.default) for f in target.fields if isinstance(f.default, str | bytes))
-    ids = {field.name: field.id for field in recorded.fields if field.in_partition is None}
-    same_names = not by_value and all(ids.get(field.name) == field.id for field in target.fields)
+    there = {f.id: (f.name, f.type) for f in recorded.fields if f.in_partition is None}
+    # With the ids of what is nested: a name that is used again is another field.
+    same_fields = not by_value and all(there.get(f.id) == (f.name, f.type) for f in target.fields)
     for batch in batches:
-        if same_names and batch.schema.equals(arrow) and is_one_piece(batch):
+        if same_fields and batch.schema.equals(arrow) and is_one_piece(batch):
             # So most files are, and of small ones a look at each column takes a third of the time.
             for field, array in zip(target.fields, batch.columns, strict=True):
                 _require(array, field, (field.name,))
