@@ -212,7 +212,7 @@ class Maintain:
         how far clocks of the store may differ: younger objects are kept whatever the grace.
         For erasures, `life_seconds` is the longest one read or write may take, `hmac_key` gives
         receipts a digest of what was asked, `signer` signs them (`inlay.ops.erase.p256.KeyFile`),
-        `copies` puts copies under S3 Object Lock elsewhere (`inlay.ops.erase.copies.LockedCopies`),
+        `copies` puts copies under S3 Object Lock elsewhere (`inlay.engine.LockedCopies`),
         `landing` is the prefix that landed objects are cleared from (None: `ingest/<table>/` beside
         `tables/<table>`; "": none), and `retention_days` states in receipts how
         long queues, logs and other places outside the table keep rows. `dry_run` only reports.
