@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
+from uuid import UUID
 
 import pytest
 from tests.maintenance.bench import new_bench
@@ -25,8 +26,10 @@ from inlay.ops.commit.driver import (
     Conflicted,
     Planned,
     Skipped,
+    WrittenSegments,
     back_off,
     commit,
+    commit_or_skip,
     commit_planned,
     decided,
     let_others_in,
@@ -286,3 +289,33 @@ def test_a_writer_gives_up_after_so_many_races_and_so_long(
     with pytest.raises(CommitContention, match=f"won {attempts} races"):
         commit(replace(bench.ctx, clock=clock), change, base=base)
     assert tried == [attempts]
+
+
+def test_segments_have_names_that_follow_from_their_bytes_and_the_salt() -> None:
+    one = WrittenSegments("salt")
+    name = one.name(b"bytes")
+    assert UUID(name).version == 4 and name == WrittenSegments("salt").name(b"bytes")
+    assert len({name, one.name(b"other"), WrittenSegments("pepper").name(b"bytes")}) == 3
+    ctx: Any = SimpleNamespace(new_id=lambda: "new")
+    one.dates_us = {"a": 50, "b": 60}
+    one.forget_stale(ctx, 50)
+    assert one.salt == "salt" and len(one.dates_us) == 2
+    one.forget_stale(ctx, 51)
+    assert one.salt == "new" and not one.dates_us
+
+
+def test_one_of_many_pieces_is_skipped_where_its_objects_are_stale_and_not_planned_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = new_bench()
+    base, change = bench.load(), Change(operation="o")
+    ctx = replace(bench.ctx, clock=Mock(monotonic=lambda: NOW))
+    won = Committed(base)
+    monkeypatch.setattr(driver, "commit", Mock(return_value=won))
+    assert commit_or_skip(ctx, change, base=base) is won
+    monkeypatch.setattr(driver, "commit", Mock(side_effect=StaleUpload("late")))
+    assert isinstance(commit_or_skip(ctx, change, base=base), Skipped)
+    lost = Conflicted(base, Conflict("it changed"))
+    monkeypatch.setattr(driver, "commit", Mock(return_value=lost))
+    with pytest.raises(ConcurrentChange, match="others conflicted: it changed"):
+        commit_or_skip(ctx, change, base=base)

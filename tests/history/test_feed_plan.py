@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.maintenance.bench import new_bench
 
-from inlay.format.entry import ColumnStats, DataFile, Marker, Rows
+from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, Rows
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.snapshot import Snapshot, Tier
 from inlay.plan.feed import (
@@ -21,9 +21,12 @@ from inlay.plan.feed import (
     _paired,
     _that_may_share_rows,
     keeps_rows,
+    plan_step,
     reported_schema,
 )
+from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import Evidence
+from inlay.plan.refs import MERGE
 from inlay.plan.scan import FileTask
 
 LONG, NARROW = Primitive("int64"), Primitive("int32")
@@ -201,3 +204,48 @@ def test_rows_that_are_lost_are_those_that_more_markers_delete() -> None:
     assert list(_lost(after, before)) == []
     again = {"c": replace(task("c"), markers=(one, other))}
     assert list(_lost({"c": before["c"]}, again)) == [replace(before["c"], only=(other,))]
+
+
+def of(base: Snapshot, version: int, files: Any, markers: Any, operation: str = "restore") -> State:
+    commit = replace(base.commit, operation=operation)
+    content = {"files": Tier((), tuple(t.file for t in files)), "markers": Tier((), tuple(markers))}
+    return State(replace(base, version=version, commit=commit, **content))
+
+
+def test_a_step_applies_to_files_that_come_back_the_deletes_that_both_states_have(
+    snapshot: Snapshot,
+) -> None:
+    kept = Marker(id="m", body=KeyRange(1, upper=5), sequence=5)
+    later = Marker(id="n", body=KeyRange(1, upper=2), sequence=9)
+    old = task("a", 0, 9, sequence=3, data_change=True)
+    new = task("b", 0, 9, sequence=9, data_change=True)
+    before = of(snapshot, 8, [], [kept])
+
+    def planned(one: State | None, other: State) -> Any:
+        step = plan_step(one, other, SCHEMA)
+        assert isinstance(step, Step) and (step.version, step.schema) == (9, SCHEMA)
+        units = [
+            tuple([(t.file.key, [m.id for m in t.markers], [m.id for m in t.only]) for t in side])
+            for unit in step.units
+            for side in (unit.before, unit.after)
+        ]
+        return list(zip(units[::2], units[1::2], strict=True))
+
+    assert planned(before, of(snapshot, 9, [old], [kept])) == [((), (("a", ["m"], []),))]
+    assert planned(before, of(snapshot, 9, [new], [kept])) == [((), (("b", [], []),))]
+    assert planned(None, of(snapshot, 9, [old, new], [kept])) == [
+        ((), (("b", [], []),)),
+        ((), (("a", ["m"], []),)),
+    ]
+    both = of(snapshot, 8, [old], [kept])
+    assert planned(both, of(snapshot, 9, [old], [kept, later])) == [
+        ((("a", ["m"], ["n"]),), ()),
+    ]
+    assert planned(both, of(snapshot, 9, [old], [])) == [((), (("a", [], ["m"]),))]
+    assert planned(both, of(snapshot, 9, [], [kept])) == [((("a", ["m"], []),), ())]
+    assert planned(both, of(snapshot, 9, [old, new], [kept])) == [((), (("b", [], []),))]
+    assert planned(both, of(snapshot, 9, [old], [kept])) == []
+    # What a merge brings may hold rows of what it replaces.
+    assert planned(both, of(snapshot, 9, [new], [kept], MERGE)) == [
+        ((("a", ["m"], []),), (("b", [], []),)),
+    ]
