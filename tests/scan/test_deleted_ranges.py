@@ -6,9 +6,11 @@ import itertools
 import math
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,16 +19,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from inlay.format.entry import ColumnStats, KeyRange
+from inlay.errors import CorruptTable
+from inlay.format.entry import ColumnStats, KeyRange, Marker, RowGroups, Rows, Where
 from inlay.format.predicate import And, Comparison, In, IsNull, Literal, Predicate
 from inlay.format.schema import Field, Primitive, Schema
+from inlay.ops.cache import ObjectCache
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.arrow.types import schema_to_arrow, to_arrow_array
+from inlay.parquet.read import deleted_rows as module
 from inlay.parquet.read.deleted_rows import (
+    MANY_MARKERS,
     DeletedRanges,
     FileDeletes,
     GroupDeletes,
     KeySet,
+    combine_markers,
     key_set,
     merge_predicates,
 )
@@ -385,3 +392,39 @@ def test_positions_are_those_within_the_group() -> None:
         kept = [True] * 3 if keep is None else keep.to_pylist()
         assert kept == [n not in inside for n in range(3)]
     assert FileDeletes().of_group(0, 0, 3, {}, {}) == GroupDeletes()
+
+
+def test_markers_of_a_file_are_one_value() -> None:
+    schema = Schema(0, (Field(ID, "c", INT, True),))
+    at = [Marker(id=f"r{n}", body=Rows((n, n + 1)), file="f") for n in (1, 5)]
+    groups = [Marker(id=f"g{n}", body=RowGroups((n,)), file="f") for n in (0, 2)]
+    by_value = [
+        Marker(id="w", body=Where(IsNull(ID))),
+        Marker(id="k", body=KeyRange(ID, lower=1, upper=2)),
+        Marker(id="l", body=KeyRange(ID, lower=3, upper=4)),
+    ]
+    found = combine_markers([*at, *groups, *by_value], [], schema, Mock())
+    assert found.positions is not None and set(found.positions) == {1, 2, 5, 6}
+    assert found.groups == {0, 2} and found.predicates == (IsNull(ID),)
+    assert [(r.starts, r.ends) for r in found.ranges] == [((1,), (4,))]
+    loaded = BitMap64([7])
+    assert set(combine_markers(at[:1], [loaded], schema, Mock()).positions or ()) == {1, 2, 7}
+    assert combine_markers([], [loaded], schema, Mock()).positions is loaded
+    assert combine_markers([], [], schema, Mock()) == FileDeletes()
+    with pytest.raises(CorruptTable, match="delete x names a field"):
+        combine_markers([Marker(id="x", body=KeyRange(99, lower=1))], [], schema, Mock())
+
+
+@pytest.mark.parametrize("number", [MANY_MARKERS - 1, MANY_MARKERS])
+def test_what_many_markers_say_together_is_remembered(number: int) -> None:
+    schema = Schema(0, (Field(ID, "c", INT, True),))
+    markers = [
+        Marker(id=f"{n}", body=KeyRange(ID, lower=10 * n, upper=10 * n)) for n in range(number)
+    ]
+    cache = ObjectCache()
+    with patch.object(module, "merge_predicates", wraps=merge_predicates) as merged:
+        found = [combine_markers(markers, [], schema, cache) for _ in range(2)]
+        assert found[0] == found[1] and len(found[0].ranges[0].starts) == number
+        assert merged.call_count == (1 if number >= MANY_MARKERS else 2)
+        other = combine_markers([*markers[1:], markers[0]], [], replace(schema, id=1), cache)
+        assert other.ranges == found[0].ranges

@@ -82,22 +82,36 @@ def exhaustive(segments: Sequence[Segment], least: int, final: bool) -> tuple[in
     return best(0)
 
 
+@pytest.mark.parametrize("minimum", [2, 3, 5])
 @pytest.mark.parametrize("final", [True, False])
-def test_no_plan_downloads_less_by_exhaustive_search(final: bool) -> None:
+def test_no_plan_downloads_less_by_exhaustive_search(final: bool, minimum: int) -> None:
     dice = random.Random(5)
-    for _ in range(2000):
+    limits = replace(TINY, minimum=minimum)
+    for _ in range(700):
         segments = [
             Segment(dice.choice([0, 1, 1, 2, 3, 4, 7, 11]), copy=dice.random() < 0.6)
             for _ in range(dice.randrange(1, 8))
         ]
-        expected = exhaustive(segments, TINY.minimum, final)
-        parts = plan_parts(segments, limits=TINY, final=final)
+        expected = exhaustive(segments, limits.minimum, final)
+        parts = plan_parts(segments, limits=limits, final=final)
         if expected is None:
             assert parts is None
             continue
         assert parts is not None
-        check(segments, parts, TINY, final)
+        check(segments, parts, limits, final)
         assert (borrowed_bytes(segments, parts), len(parts)) == expected, segments
+
+
+def test_pieces_are_at_most_so_large_and_never_below_the_minimum() -> None:
+    limits = replace(TINY, minimum=4, split_copied=6, split_sent=5)
+    for length in range(1, 60):
+        for segment, most in ((copied(length), 6), (ours(length), 5)):
+            parts = plan_parts([segment], limits=limits)
+            assert parts is not None
+            check([segment], parts, limits)
+            lengths = [part.length for part in parts]
+            assert len(parts) == max(1, min(-(-length // most), length // 4))
+            assert max(lengths) - min(lengths) <= 1
 
 
 @settings(max_examples=200, deadline=None)

@@ -14,6 +14,7 @@ copied at all unless it comes last:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from inlay.record import Record, replace
@@ -200,32 +201,19 @@ def _coalesced(segments: Sequence[Segment]) -> list[Segment]:
 
 
 def _endings(segments: Sequence[Segment], least: int) -> list[tuple[int, ...]]:
-    """For each segment, how many of its last bytes may be worth sending with what follows.
-
-    Either none; or what a part that ends at a later boundary lacks; or, where the copied run after that
-    boundary is too short to give the rest, what is lacking after it gave all it can (which depends on how
-    many of *its* last bytes it sends, hence from right to left).
-    """
-    endings: list[tuple[int, ...]] = [()] * len(segments)
-    for at in range(len(segments) - 1, -1, -1):
-        if not segments[at].copy:
-            continue
-        worth = {0}
+    """For each segment, how many of its last bytes may be worth sending with what follows: none, or what a
+    part that ends at a later boundary lacks. A run that cannot give that much gives all it can, and the run
+    after the boundary the rest: bytes of either cost the same."""
+    endings: list[tuple[int, ...]] = []
+    for at, segment in enumerate(segments):
+        worth = {0} if segment.copy else set()
         following = 0
-        for later in range(at + 1, len(segments) + 1):
-            lacks = least - following
-            if lacks <= 0:
+        for later in islice(segments, at + 1, None) if segment.copy else ():
+            following += later.length
+            if following >= least:
                 break
-            if later > at + 1:
-                worth.add(lacks)
-            if later == len(segments):
-                break
-            if segments[later].copy:
-                spare = segments[later].length - least
-                gives = (spare - kept for kept in endings[later] if 0 < spare - kept < lacks)
-                worth.update(lacks - got for got in gives)
-            following += segments[later].length
-        endings[at] = tuple(sorted(worth)[:MAX_ENDINGS])
+            worth.add(least - following)
+        endings.append(tuple(sorted(worth)[:MAX_ENDINGS]))
     return endings
 
 
