@@ -11,20 +11,23 @@ from tests.maintenance.bench import new_bench
 
 from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, Rows
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
-from inlay.format.snapshot import Snapshot, Tier
+from inlay.format.snapshot import Segment, Snapshot, Tier
+from inlay.plan.change import NeedSegments
 from inlay.plan.feed import (
     MAINTENANCE,
     FeedUnit,
+    NeedMore,
     Step,
     _is_new,
     _lost,
     _paired,
     _that_may_share_rows,
+    _touched,
     keeps_rows,
     plan_step,
     reported_schema,
 )
-from inlay.plan.metadata.state import State
+from inlay.plan.metadata.state import Contents, State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.refs import MERGE
 from inlay.plan.scan import FileTask
@@ -249,3 +252,58 @@ def test_a_step_applies_to_files_that_come_back_the_deletes_that_both_states_hav
     assert planned(both, of(snapshot, 9, [new], [kept], MERGE)) == [
         ((("a", ["m"], []),), (("b", [], []),)),
     ]
+
+
+def test_a_step_loads_the_deletes_that_files_which_come_back_need(snapshot: Snapshot) -> None:
+    leaf = Segment(id="m", count=1, size=1, sequence=5)
+    marker = Marker(id="m", body=KeyRange(1, upper=5))
+
+    def of_leaf(version: int, *files: FileTask, loaded: bool = False) -> State:
+        state = of(snapshot, version, files, [])
+        content = replace(state.snapshot, markers=Tier((leaf,), ()))
+        return State(content, Contents(markers={"m": (marker,)} if loaded else {}))
+
+    old = task("a", 0, 9, sequence=3, data_change=True)
+    new = task("b", 0, 9, sequence=9, data_change=True)
+    none, here = NeedSegments(), NeedSegments(markers=(leaf,))
+    assert plan_step(of_leaf(8), of_leaf(9, old), SCHEMA) == NeedMore(none, here)
+    assert plan_step(of_leaf(8, old), of_leaf(9), SCHEMA) == NeedMore(here, none)
+    assert isinstance(plan_step(of_leaf(8), of_leaf(9, new), SCHEMA), Step), (
+        "only its own can hit it"
+    )
+    assert isinstance(plan_step(of_leaf(8, old), of_leaf(9, old), SCHEMA), Step)
+    moved = replace(old, file=replace(old.file, sequence=4))
+    assert plan_step(of_leaf(8, old), of_leaf(9, moved), SCHEMA) == NeedMore(here, here)
+    step = plan_step(of_leaf(8, loaded=True), of_leaf(9, old, loaded=True), SCHEMA)
+    assert isinstance(step, Step)
+    [came] = step.units[0].after
+    assert [m.id for m in came.markers] == ["m"]
+
+
+def test_files_that_new_deletes_may_hit_are_looked_for_in_leaves_that_any_of_them_may(
+    snapshot: Snapshot,
+) -> None:
+    leaves = tuple(
+        Segment(
+            id=f"{low}",
+            count=1,
+            size=1,
+            rows=10,
+            sequence=3,
+            stats={1: ColumnStats(low, low + 9, 0, kind=LONG)},
+        )
+        for low in (0, 10, 20)
+    )
+    state = State(replace(snapshot, files=Tier(leaves, (task("i", 0, 9, sequence=4).file,))))
+    low, high = (Marker(id=f"{n}", body=KeyRange(1, lower=n, upper=n), sequence=9) for n in (5, 25))
+
+    def needed(*markers: Marker, others: Any = ()) -> Any:
+        found = _touched(state, markers, SCHEMA, set(others))
+        return [s.id for s in found.after.files] if isinstance(found, NeedMore) else set(found)
+
+    assert needed(low, high) == ["0", "20"] and needed(high) == ["20"] and needed() == set()
+    of_file = Marker(id="f", body=Rows((1,)), file="i", sequence=9)
+    assert needed(of_file) == {"i"} and needed(of_file, others=["i"]) == set()
+    assert needed(replace(of_file, file="x")) == ["0", "10", "20"]
+    far = Marker(id="far", body=KeyRange(1, lower=99), sequence=9)
+    assert needed(far) == set() and needed(far, of_file) == {"i"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 from tests.maintenance.bench import Bench, new_bench
 
 from inlay.errors import InvalidPredicate
-from inlay.format.entry import KeyRange, Keys, Where
+from inlay.format.entry import KeyRange, Keys, Marker, Where
 from inlay.format.predicate import And, Comparison, In, IsNull, Like, Literal, Or
 from inlay.format.schema import Primitive
+from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.write import delete as module
 from inlay.ops.write.delete import (
     INLINE_KEYS,
@@ -155,3 +157,56 @@ def test_numbers_and_the_first_text_are_stored_by_their_differences() -> None:
     assert _differences(plain) == {"a": "DELTA_BYTE_ARRAY", **numbers}
     assert _differences(pa.schema([("f", pa.binary())])) == {"f": "DELTA_BYTE_ARRAY"}
     assert _differences(pa.schema([("e", pa.float64())])) == {}
+
+
+@pytest.mark.parametrize("by_object", [False, True])
+def test_a_delete_that_has_uploaded_an_object_says_when(
+    by_object: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Garbage collection takes what is older than its boundary and in no version."""
+    bench = new_bench()
+    loaded = bench.load()
+    changes: list[Any] = []
+
+    def planned(ctx: Any, base: Any, plan: Any) -> Any:
+        changes.append(plan(base).change)
+        return Committed(base)
+
+    monkeypatch.setattr(module, "commit_planned", planned)
+    if by_object:
+        keys = pa.table({"id": pa.array(range(INLINE_KEYS + 1), pa.int64())})
+        module.delete_keys(bench.ctx, keys, base=loaded)
+    else:
+        module.delete(bench.ctx, compared("<", 1), base=loaded)
+    [change] = changes
+    assert change.uploaded_us == (loaded.date_us if by_object else None)
+    assert change.deleted_rows is None and len(change.markers) == 1
+
+
+def test_a_delete_that_hit_nothing_looks_again_where_the_table_has_moved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = new_bench()
+    loaded = bench.load()
+    for etag, version, markers, looks in (
+        (loaded.etag, None, True, 1),
+        ("other", None, True, 2),
+        ("other", 3, True, 1),  # applied before
+        ("other", None, False, 1),
+    ):
+        answers: list[Any] = []
+
+        def planned(
+            ctx: Any, base: Any, plan: Any, answers: Any = answers, version: Any = version
+        ) -> Any:
+            plan(base)
+            answers.append(base)
+            return Skipped(base, version)
+
+        monkeypatch.setattr(module, "commit_planned", planned)
+        monkeypatch.setattr(
+            module, "current_base", lambda ctx, base, etag=etag: replace(loaded, etag=etag)
+        )
+        made = [Marker(id="m", body=Where(compared("<", 1)))] if markers else []
+        module.commit_markers(bench.ctx, loaded, None, lambda _, made=made: made)
+        assert len(answers) == looks, (etag, version, markers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from decimal import Decimal
 
 import predicate_oracle as oracle
 import predicate_strategies as some
@@ -30,7 +31,7 @@ from inlay.format.predicate import (
     like_re2,
     walk,
 )
-from inlay.format.schema import Primitive
+from inlay.format.schema import Primitive, parse_primitive
 from inlay.format.values import order_key
 from inlay.parquet.arrow.evaluate import like
 from inlay.plan.pruning.literals import (
@@ -163,3 +164,42 @@ def test_patterns_match_what_the_definition_says():
             plain = not {"%", "_"} & set(signs)
             assert exact == (pattern.replace("\\", "") if plain else None)
             assert exact is None or matched == {exact} & set(texts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "texts"),
+    [
+        ("date", 19_782, {"2024-02-29"}),
+        ("date", -1, {"1969-12-31"}),
+        ("date", 2**31 - 1, set()),  # beyond the calendar
+        ("timestamp(s)", 86_399, {"1970-01-01T23:59:59", "1970-01-01 23:59:59"}),
+        ("timestamp(ms)", 86_399_999, {"1970-01-01T23:59:59", "1970-01-01 23:59:59"}),
+        ("timestamptz(us)", -1, {"1969-12-31T23:59:59", "1969-12-31 23:59:59"}),
+        ("timestamp(ns)", 10**9, {"1970-01-01T00:00:01", "1970-01-01 00:00:01"}),
+        ("timestamp(s)", 10**15, set()),
+        ("time(ms)", 5_000, set()),
+        ("int64", 12_345, {"12345"}),
+        ("int64", 123, set()),
+        ("bool", True, set()),
+        ("double", 1.25, {"1.25"}),
+        ("decimal(9,2)", Decimal("1200.50"), {"1200.50", "1200.5"}),
+        ("decimal(9,2)", Decimal("1200.00"), {"1200.00", "1200"}),
+        ("binary", b"abcd", {"abcd", "61626364"}),
+        ("binary", b"\xff\x0a", {"ff0a", "FF0A"}),
+        (
+            "fixed(16)",
+            bytes(range(0xA0, 0xB0)),
+            {
+                "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf",
+                "A0A1A2A3A4A5A6A7A8A9AAABACADAEAF",
+                "a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeaf",
+                "A0A1A2A3-A4A5-A6A7-A8A9-AAABACADAEAF",
+            },
+        ),
+    ],
+    ids=str,
+)
+def test_a_value_is_spelled_as_people_write_it(kind, value, texts):
+    of = parse_primitive(kind)
+    assert texts_of(Comparison(1, "=", Literal(of, value))) == texts
+    assert texts_of(In(1, of, (value,))) == texts

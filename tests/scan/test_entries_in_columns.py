@@ -104,6 +104,9 @@ def test_only_entries_that_may_match_become_objects() -> None:
     left, others = leaf_candidates(leaf, made, Comparison(1, "=", Literal(long, 77)))
     assert [entry.key for entry in left] == ["77.parquet"] and others == 999
     assert len(made._made) == 1
+    every = decode_files(encode_files(found, Types((NEW,))), key="k")
+    kept, others = leaf_candidates(replace(leaf, dead=FrozenBitMap([5])), every, TRUE)
+    assert (len(kept), others) == (999, 0)
     # An entry that goes elsewhere does not take the others along.
     assert pickle.loads(pickle.dumps(left)) == left
     assert len(pickle.dumps(left)) < 1_000

@@ -365,4 +365,5 @@ def test_a_result_has_its_columns_and_where_its_rows_are(position: bool, file: b
     projection = Projection(schema=LONGS, columns=(2, 1), position=position, file=file)
     more = ["_pos"] * position + ["_file"] * file
     assert projection.result.names == ["b", "a", *more]
+    assert not any(field.metadata for field in projection.result), "ids are the table's own matter"
     assert not any(projection.result.field(name).nullable for name in more)
