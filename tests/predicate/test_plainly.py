@@ -197,7 +197,6 @@ def test_patterns_match_what_the_definition_says():
             },
         ),
     ],
-    ids=str,
 )
 def test_a_value_is_spelled_as_people_write_it(kind, value, texts):
     of = parse_primitive(kind)
