@@ -318,6 +318,9 @@ def test_dates_that_python_has_not_are_shown(inlay: Run) -> None:
     for verb in ("scan", "files", "show", "inspect", "history", "verify"):
         inlay(verb, "t")
     inlay("inspect", "t", "--html", "t.html")
+    for name, code in (("far.csv", 2), ("far.jsonl", 2), ("far.parquet", 0)):
+        inlay("scan", "t", "--output", name)
+        inlay("append", "t", name, code=code)  # as text they are refused, not read as others
     inlay("scan", "t", "-o", "b.csv")
     inlay("count", "t", "--where", "d > DATE '2026-01-01' AND at IS NOT NULL")
 

@@ -1,6 +1,7 @@
 """Rows as CSV and as lines of JSON.
 
-Promise: what is written here is read as the same rows (`inlay.text.delimited`, `inlay.text.json_objects`).
+Promise: what is written here is read as the same rows (`inlay.text.delimited`, `inlay.text.json_objects`),
+or refused, where a date or time is outside of the years 1 to 9999, which have no agreed text.
 In CSV, NULL is a field without anything, the empty text a quoted `""`. JSON is always valid and loses
 nothing that JSON can hold: decimals, times and dates are strings in full precision, binary is hex, NaN and
 infinities are the strings "NaN", "Infinity" and "-Infinity".
