@@ -111,8 +111,6 @@ STARTS = {
     "import of inlay alone": "import inlay",
     "import of pyarrow, its compute functions and its reader": f"import {ARROW}",
     "import of urllib3": "import urllib3",
-    "170 frozen dataclasses of five fields": "import dataclasses; [dataclasses.make_dataclass('A', "
-    "[(name, int) for name in 'abcde'], frozen=True, slots=True) for _ in range(170)]",
     "import of botocore.session": "import botocore.session",
     "three GETs by a bare socket, one after the other, and these imports of pyarrow": "import os, socket; "
     "at = os.environ['AWS_ENDPOINT_URL'].rpartition('/')[2].split(':'); "

@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -333,7 +334,10 @@ def test_connections_are_closed_with_what_holds_them() -> None:
         line._idle.append(line._new())
         wire, _ = listening.accept()
         wire.settimeout(10)
-        del line
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            del line
+        assert [each.message for each in warned] == []  # none that a socket was left open
         assert wire.recv(1) == b""
         wire.close()
 

@@ -225,3 +225,24 @@ def test_columns_are_shown_as_arrow_writes_their_types(tmp_path):
     for n, other in enumerate([pa.list_(pa.int8()), pa.dictionary(pa.int8(), pa.string())]):
         table = inlay.create(tmp_path / f"t{n}", pa.schema([("id", pa.int8()), ("x", other)]))
         assert arrow_types(table) == ["int8", str(table.schema.field("x").type)]
+
+
+def test_a_scan_loads_arrows_functions_while_it_waits_for_its_files():
+    program = """
+import sys
+import inlay.ops.read.scan
+from inlay.parquet.arrow.functions import load_meanwhile
+
+class Executor:
+    def submit(self, job, *arguments):
+        job(*arguments)
+        submitted.append(arguments)
+
+submitted = []
+assert "pyarrow.compute" not in sys.modules
+load_meanwhile(Executor())
+assert "pyarrow.compute" in sys.modules
+load_meanwhile(Executor())
+assert submitted == [("pyarrow.compute",)], submitted
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -11,13 +11,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow.compute as pc
-
 from inlay.format.expression import Condition
 from inlay.format.predicate import Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.parquet.arrow.declared import Declared
+from inlay.parquet.arrow.functions import pc
 from inlay.parquet.read.selection import RowFilter
 from inlay.parse import Values, condition_of
 

@@ -20,7 +20,6 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from inlay.errors import (
     InlayError,
@@ -44,6 +43,7 @@ from inlay.ops.read.conditions import filter_of, is_polars, polars_predicate
 from inlay.ops.read.plan import load_plan, matching
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import column_at
+from inlay.parquet.arrow.functions import pc
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead, ByTask, Reader
 from inlay.parquet.read.selection import (

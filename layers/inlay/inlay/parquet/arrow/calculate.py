@@ -382,7 +382,7 @@ def _compared(node: Apply, values: list[pa.Array]) -> pa.Array:
     left, right = values
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
         return pa.nulls(len(left), pa.bool_())
-    kernel = COMPARE[node.function]
+    kernel = getattr(pc, COMPARE[node.function])
     if pa.types.is_floating(left.type) or pa.types.is_floating(right.type):
         return compare_floats(cast(Operator, node.function), _doubles(left), _doubles(right))
     if _is_exact(left) and _is_exact(right):

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from inlay.errors import SchemaMismatch
 from inlay.format.properties import arrow_categories
@@ -19,6 +18,7 @@ from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.snapshot import Snapshot
 from inlay.format.values import decode_value, encode_value
 from inlay.parquet.arrow.declared import ordered_columns
+from inlay.parquet.arrow.functions import pc
 from inlay.parquet.arrow.types import (
     as_stored,
     beside,

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from inlay.errors import SchemaMismatch
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, right_case
 from inlay.format.values import widens
+from inlay.parquet.arrow.functions import pc
 from inlay.parquet.arrow.pieces import (
     OFFSETS_END,
     PAGE_END,

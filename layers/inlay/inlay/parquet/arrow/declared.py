@@ -24,13 +24,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from inlay.errors import SchemaMismatch, UnsupportedType
 from inlay.format.properties import arrow_categories, arrow_types
 from inlay.format.schema import Field, Primitive, Schema, fields_within
 from inlay.format.snapshot import Snapshot
 from inlay.lazy import LazyModule
+from inlay.parquet.arrow.functions import pc
 from inlay.parquet.arrow.pieces import halved
 from inlay.parquet.arrow.types import (
     COMMENT,

@@ -17,7 +17,6 @@ from functools import lru_cache, partial
 from typing import assert_never
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from inlay.errors import SchemaMismatch
 from inlay.format.predicate import (
@@ -39,6 +38,7 @@ from inlay.format.predicate import (
 )
 from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.format.values import is_nan, widens
+from inlay.parquet.arrow.functions import pc
 from inlay.parquet.arrow.types import (
     arrow_primitive,
     plain_type,
@@ -50,13 +50,14 @@ from inlay.parquet.arrow.types import (
 # Field id → index of a column of the batch, then of children of structs.
 Columns = Mapping[int, tuple[int, ...]]
 
-COMPARE: dict[str, Callable[..., pa.Array]] = {
-    "=": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
+# Operator → the name of Arrow's function.
+COMPARE = {
+    "=": "equal",
+    "!=": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
 }
 _STRING = Primitive("string")
 
@@ -180,7 +181,7 @@ def _compare(values: pa.Array, op: Operator, literal: Literal) -> pa.Array:
         is_above = isinstance(literal.value, int) and literal.value > 0
         result = op == "!=" or op in (("<", "<=") if is_above else (">", ">="))
         return _for_values(values, to_scalar(result, pa.bool_()))
-    flags = COMPARE[op](values, scalar)
+    flags = getattr(pc, COMPARE[op])(values, scalar)
     if literal.type.is_float and op in (">", ">="):
         return pc.or_kleene(flags, pc.is_nan(values))
     return flags
@@ -193,7 +194,7 @@ def _for_values(values: pa.Array, result: pa.Array | pa.Scalar) -> pa.Array:
 
 def compare_floats(op: Operator, left: pa.Array, right: pa.Array | pa.Scalar) -> pa.Array:
     """With NaN equal to itself and above every number."""
-    compared = COMPARE[op](left, right)  # of NaN only != is TRUE
+    compared = getattr(pc, COMPARE[op])(left, right)  # of NaN only != is TRUE
     one, other = pc.is_nan(left), pc.is_nan(right)
     match op:
         case "=":

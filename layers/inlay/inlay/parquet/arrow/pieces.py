@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from inlay.parquet.arrow.functions import pc
 from inlay.parquet.arrow.types import is_list, pairs_of, running_sums, to_array, to_scalar
 
 # As much as the writer holds. Far below what 32 bits address, so that a piece may grow on the way.

@@ -21,7 +21,6 @@ from types import NoneType
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap, BitMap64
 
 from inlay.errors import InvalidRequest, SchemaMismatch, UnsupportedType, a_type
@@ -37,6 +36,7 @@ from inlay.format.schema import (
     Value,
 )
 from inlay.format.values import physical, to_float32
+from inlay.parquet.arrow.functions import pc
 
 # One value as a struct code, little-endian (Arrow columnar format, "Fixed-Size Primitive Layout").
 _CODES: dict[pa.DataType, str] = {

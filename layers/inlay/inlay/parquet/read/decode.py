@@ -13,13 +13,13 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow._parquet import ParquetReader
 
 from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.parquet.arrow.conform import conformed
+from inlay.parquet.arrow.functions import pc
 from inlay.parquet.arrow.types import schema_to_arrow, to_array, to_scalar
 from inlay.parquet.footer.footer import Footer
 from inlay.parquet.footer.pages import number_of_pages

@@ -20,7 +20,6 @@ from functools import cached_property, partial, reduce
 from typing import assert_never
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from inlay.errors import CorruptTable, UnreadableFile
@@ -28,6 +27,7 @@ from inlay.format.entry import ColumnStats, KeyRange, Keys, Marker, RowGroups, R
 from inlay.format.predicate import And, Comparison, In, IsNull, Not, Predicate, field_ids
 from inlay.format.schema import Primitive, Schema
 from inlay.parquet.arrow.evaluate import cast_or_null, column_at, columns_of, comparable, selected
+from inlay.parquet.arrow.functions import pc
 from inlay.parquet.arrow.types import arrow_primitive, positions_array, to_array, to_scalar
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.read.ranges import Cache, Job, Objects, fetch_marker

@@ -32,6 +32,7 @@ from pyroaring import BitMap64
 
 from inlay.format.entry import Marker
 from inlay.format.schema import Schema
+from inlay.parquet.arrow.functions import load_meanwhile
 from inlay.parquet.arrow.types import positions_bitmap
 from inlay.parquet.read import data_file
 from inlay.parquet.read.data_file import UNITS_IN_BUDGET, OpenFile, in_units
@@ -143,6 +144,7 @@ class Reader(Record):
                 cost = data_file.first_bytes(task, projection, whole)
                 opening = data_file.open_file(self.objects, task, projection, whole_bytes=whole)
                 yield Unit(cost, opening)
+                load_meanwhile(self.executor)
 
         return self._run(units(), self._opening_bytes)
 

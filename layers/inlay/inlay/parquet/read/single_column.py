@@ -14,9 +14,9 @@ from decimal import Context
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from inlay.errors import UnreadableFile, UnsupportedFile
+from inlay.parquet.arrow.functions import pc
 from inlay.parquet.arrow.types import inner_arrays
 from inlay.parquet.arrow.words import words_of
 from inlay.parquet.footer.fields import (

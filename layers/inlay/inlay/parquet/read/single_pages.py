@@ -24,10 +24,10 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow._parquet import ParquetReader
 
 from inlay.errors import UnreadableFile
+from inlay.parquet.arrow.functions import pc
 from inlay.parquet.footer.fields import (
     ARROW_SCHEMA,
     Codec,
