@@ -18,7 +18,7 @@ from inlay.ops.read.scan import Scan
 from inlay.parse import parse_predicate
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
 from inlay.plan.commit import apply
-from inlay.plan.maintain.clustering import DEPTH
+from inlay.plan.maintain.leaf_overlap import DEPTH
 
 SIZE = 20_000
 

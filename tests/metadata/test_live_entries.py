@@ -13,7 +13,7 @@ from tests.metadata.tables import Table
 
 from inlay.ops.maintain.compact import cluster_metadata
 from inlay.plan.commit import apply as apply_module
-from inlay.plan.maintain import clustering
+from inlay.plan.maintain import leaf_overlap
 from inlay.plan.metadata import leaves as tiers
 
 
@@ -31,8 +31,8 @@ class LiveEntries(RuleBasedStateMachine):
             patch.object(tiers, "HEAVY_DEAD_BYTES", 24),
             patch.object(apply_module, "POINTER_TARGET_BYTES", 1_500),
             patch.object(apply_module, "INLINE_MIN_BYTES", 300),
-            patch.object(clustering, "DEPTH", 1),
-            patch.object(clustering, "MAX_LEAVES", 4),
+            patch.object(leaf_overlap, "DEPTH", 1),
+            patch.object(leaf_overlap, "MAX_LEAVES", 4),
         ]
         for each in self.smaller:
             each.start()

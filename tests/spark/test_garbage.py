@@ -15,7 +15,7 @@ import pytest
 import inlay
 from inlay.format.keys import POINTER
 from inlay.ops.collect_garbage import CollectResult
-from inlay.ops.maintain import garbage
+from inlay.ops.maintain import garbage_ranges
 from inlay.spark.garbage import collect_garbage
 
 pytestmark = pytest.mark.spark
@@ -69,7 +69,7 @@ def twin_of(table: inlay.Table, place: Path) -> inlay.Table:
 def test_executors_delete_what_the_function_deletes(
     spark: Any, littered: inlay.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "NEEDED_PER_RANGE", 1)  # a range or two for each object
+    monkeypatch.setattr(garbage_ranges, "NEEDED_PER_RANGE", 1)  # a range or two for each object
     other = twin_of(littered, tmp_path / "twin")
     rows = littered.refresh().scan().to_arrow().sort_by("id")
     grace = timedelta(seconds=0)
@@ -98,7 +98,7 @@ def test_executors_delete_what_the_function_deletes(
 def test_a_collection_that_was_killed_leaves_the_rest_to_the_next(
     spark: Any, littered: inlay.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "RANGES_PER_SLOT", 1)
+    monkeypatch.setattr(garbage_ranges, "RANGES_PER_SLOT", 1)
     twin_of(littered, tmp_path / "twin")
     seen: list[str] = []
 
