@@ -171,6 +171,8 @@ def test_files_are_paired_with_what_replaced_them(snapshot: Snapshot) -> None:
         ("a", "b"),
         ("c", "d"),
     }
+    assert keys([task("a"), task("c")], []) == {("a", ""), ("c", "")}, "each is read alone"
+    assert keys([], [task("b", sequence=8), task("d", sequence=8)]) == {("", "b"), ("", "d")}
     assert keys([], [task("b", origin="a")]) == {("", "b")} and keys([task("a")], []) == {("a", "")}
 
 

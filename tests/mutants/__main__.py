@@ -13,8 +13,8 @@ import sys
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from .operators import Live, Mutant, mutants_of, mutated, swap
 from .reach import PACKAGE, ROOT, Reach, import_all, measure
@@ -91,7 +91,7 @@ def try_mutants(forks: Forks, args: argparse.Namespace, sources: Mapping[str, st
     live = Live.found()
     gc.collect()
     gc.freeze()  # a fork that collects garbage looks at its own objects only
-    starts: list[tuple[Any, Any]] = []
+    tries: list[tuple[Mutant, dict[str, float], int]] = []
     few = 0
     for mutant in mutants:
         tests = reach.tests(mutant.file, mutant.function, mutant.statement)
@@ -108,27 +108,34 @@ def try_mutants(forks: Forks, args: argparse.Namespace, sources: Mapping[str, st
                 break
             taken += tests[name]
             within[name] = tests[name]
+        tries.append((mutant, within, len(tests)))
 
-        def start(mutant: Mutant = mutant, within: dict[str, float] = within) -> Fork:
-            return Fork.start(
-                forks, lambda: _tried(forks, live, mutant, sources[mutant.file], within)
-            )
+    def start(mutant: Mutant, within: Mapping[str, float]) -> Fork:
+        return Fork.start(forks, lambda: _tried(forks, live, mutant, sources[mutant.file], within))
 
-        starts.append(((mutant, len(within), len(tests)), start))
     killed, alive, undecided = 0, [], []
-    for (mutant, ran, of), answer in answers(starts, args.jobs):
-        if answer.startswith(FAILED):
-            raise RuntimeError(f"{mutant.full_name}: {answer.decode()}")
-        if answer.startswith(HUNG):
-            undecided.append(mutant)
-            say(f"UNDECIDED {answer.decode()}: {mutant.full_name}  (line {mutant.line})")
-        elif answer == b"survived":
-            alive.append(mutant)
-            say(f"SURVIVED {ran} of {of} tests: {mutant.full_name}  (line {mutant.line})")
-        else:
-            killed += 1
-            how = f" ({answer.decode()})" if answer.startswith(ENDED) else ""
-            say(f"killed{how} {mutant.full_name}")
+    for is_last in (False, True):
+        starts = [(each, partial(start, each[0], each[1])) for each in tries]
+        tries = []
+        for (mutant, within, of), answer in answers(starts, args.jobs):
+            at = f"{mutant.full_name}  (line {mutant.line})"
+            if answer.startswith(FAILED):
+                raise RuntimeError(f"{mutant.full_name}: {answer.decode()}")
+            if answer.startswith(HUNG):
+                waits = answer.removeprefix(HUNG).decode()
+                others = {name: took for name, took in within.items() if name != waits}
+                if others and len(others) < len(within) and not is_last:
+                    tries.append((mutant, others, of))  # it may wait for something of its own
+                else:
+                    undecided.append(mutant)
+                    say(f"UNDECIDED {answer.decode()}: {at}")
+            elif answer == b"survived":
+                alive.append(mutant)
+                say(f"SURVIVED {len(within)} of {of} tests: {at}")
+            else:
+                killed += 1
+                how = f" ({answer.decode()})" if answer.startswith(ENDED) else ""
+                say(f"killed{how} {mutant.full_name}")
     return _judged(killed, alive, undecided, few)
 
 

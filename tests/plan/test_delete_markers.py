@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 from tests.maintenance.bench import Bench, new_bench
 
-from inlay.errors import InvalidPredicate
+from inlay.errors import InvalidPredicate, InvalidRequest
 from inlay.format.entry import KeyRange, Keys, Marker, Where
 from inlay.format.predicate import And, Comparison, In, IsNull, Like, Literal, Or
+from inlay.format.properties import DELETE_MODES
 from inlay.format.schema import Primitive
 from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.write import delete as module
@@ -210,3 +211,11 @@ def test_a_delete_that_hit_nothing_looks_again_where_the_table_has_moved(
         made = [Marker(id="m", body=Where(compared("<", 1)))] if markers else []
         module.commit_markers(bench.ctx, loaded, None, lambda _, made=made: made)
         assert len(answers) == looks, (etag, version, markers)
+
+
+def test_only_the_mode_of_deletes_may_be_to_erase() -> None:
+    assert [module.known_mode(mode, "delete.mode") for mode in DELETE_MODES] == [*DELETE_MODES]
+    for name, erases in (("delete.mode", True), ("update.mode", False)):
+        with pytest.raises(InvalidRequest) as caught:
+            module.known_mode("other", name)
+        assert ("erase" in str(caught.value)) is erases

@@ -22,13 +22,15 @@ from inlay.parquet.read.selection import column_pages
 from inlay.parquet.read.statistics import (
     _chunk_stats,
     _reader,
+    _unit_reader,
     _was_dictionary,
+    group_stats,
     leaves_of,
     locate_columns,
     recorded_stats,
     whole_stats,
 )
-from inlay.plan.pruning.prune import shortened
+from inlay.plan.pruning.prune import Absent, shortened
 
 LONG = Primitive("int64")
 
@@ -266,3 +268,36 @@ def test_a_struct_with_a_dictionary_was_written_as_one() -> None:
         metadata = pq.read_metadata(pa.BufferReader(sink.getvalue()))
         found = [_was_dictionary(path, metadata) for path in ("s.x", "plain", "d", "sx", "none")]
         assert found == ([True, False, True, False, None] if store_schema else [None] * 5)
+
+
+def test_a_row_group_has_the_statistics_of_what_it_has_and_of_what_it_lacks() -> None:
+    table = pa.table({"n": pa.array([3, None, 5], pa.int64())})
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    metadata = pq.read_metadata(pa.BufferReader(sink.getvalue()))
+    schema = schema_from_arrow(table.schema)
+    columns = locate_columns(metadata.schema.to_arrow_schema(), schema)
+    leaves = leaves_of(metadata, columns, schema, (1, 9))
+    here = {1: ColumnStats(3, 5, 1, has_nan=False, kind=LONG)}
+    lacks = {2: Absent(7, LONG), 3: Absent()}
+    absent = {
+        2: ColumnStats(7, 7, 0, has_nan=False, kind=LONG),
+        3: ColumnStats(null_count=3, has_nan=False),
+    }
+    assert leaves.keys() == {1} and group_stats(metadata, 0, {}) == {}
+    assert group_stats(metadata, 0, leaves) == here
+    assert group_stats(metadata, 0, {}, lacks) == absent
+    assert group_stats(metadata, 0, leaves, lacks) == here | absent
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+@pytest.mark.parametrize("target", ["ms", "us", "ns"])
+def test_a_bound_in_another_unit_is_not_beyond_its_value(unit: str, target: str) -> None:
+    nanos = {"ms": 10**6, "us": 10**3, "ns": 1}
+    read = _unit_reader(unit, target)
+    for raw in (-2_000_001, -2_000_000, -1_001, -1_000, -1, 0, 1, 999, 1_000, 1_001, 2_000_000):
+        low, high = read(raw, False), read(raw, True)
+        assert isinstance(low, int) and isinstance(high, int)
+        value = raw * nanos[unit]
+        assert low * nanos[target] <= value < (low + 1) * nanos[target]
+        assert (high - 1) * nanos[target] < value <= high * nanos[target]

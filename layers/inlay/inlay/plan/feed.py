@@ -187,7 +187,7 @@ def plan_step(
     `schema` is the schema of the feed: that of the newest version, to which `predicate` is bound.
     """
     if before is None:
-        before = State(replace(after.snapshot, version=0, files=Tier(), markers=Tier()))
+        before = State(replace(after.snapshot, files=Tier(), markers=Tier()))
     files = _difference("files", _files_of(before), _files_of(after))
     if isinstance(files, NeedMore):
         return files
