@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -100,6 +101,18 @@ def test_no_plan_downloads_less_by_exhaustive_search(final: bool, minimum: int) 
         assert parts is not None
         check(segments, parts, limits, final)
         assert (borrowed_bytes(segments, parts), len(parts)) == expected, segments
+
+
+def test_runs_that_each_give_too_little_give_together() -> None:
+    """What one can spare and still be copied, and the rest from the one after it."""
+    for minimum in (4, 5, 6):
+        limits = replace(TINY, minimum=minimum)
+        for left, right in product(range(minimum, 3 * minimum), repeat=2):
+            segments = [copied(left), ours(1), copied(right), ours(9)]
+            parts = plan_parts(segments, limits=limits)
+            assert parts is not None
+            found = borrowed_bytes(segments, parts), len(parts)
+            assert found == exhaustive(segments, minimum, final=True), segments
 
 
 def test_pieces_are_at_most_so_large_and_never_below_the_minimum() -> None:

@@ -433,7 +433,7 @@ def _all_bounds(predicate: Predicate) -> Iterator[_Range]:
     parts = predicate.parts if isinstance(predicate, And) else (predicate,)
     for part in parts:
         bounds = _bounds(part)
-        if bounds is not None and not is_nan(bounds[1]) and not is_nan(bounds[2]):
+        if bounds is not None:
             yield bounds
 
 
