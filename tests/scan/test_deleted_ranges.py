@@ -22,7 +22,7 @@ from pyroaring import BitMap64
 from inlay.errors import CorruptTable
 from inlay.format.entry import ColumnStats, KeyRange, Marker, RowGroups, Rows, Where
 from inlay.format.predicate import And, Comparison, In, IsNull, Literal, Predicate
-from inlay.format.schema import Field, Primitive, Schema
+from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.ops.cache import ObjectCache
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.arrow.types import schema_to_arrow, to_arrow_array
@@ -428,3 +428,12 @@ def test_what_many_markers_say_together_is_remembered(number: int) -> None:
         assert merged.call_count == (1 if number >= MANY_MARKERS else 2)
         other = combine_markers([*markers[1:], markers[0]], [], replace(schema, id=1), cache)
         assert other.ranges == found[0].ranges
+
+
+def test_keys_of_what_is_no_column_of_values_are_damage() -> None:
+    nested = Field(1, "s", Struct((Field(2, "a", INT),)))
+    schema = Schema(0, (nested, Field(3, "b", INT)))
+    assert module._arrow_type_of(schema, 2) == module._arrow_type_of(schema, 3) == pa.int64()
+    for field_id in (1, 99):
+        with pytest.raises(CorruptTable, match=f"names field {field_id}, which is not a primitive"):
+            module._arrow_type_of(schema, field_id)
