@@ -107,8 +107,9 @@ def test_runs_that_each_give_too_little_give_together() -> None:
     """What one can spare and still be copied, and the rest from the one after it."""
     for minimum in (4, 5, 6):
         limits = replace(TINY, minimum=minimum)
-        for left, right in product(range(minimum, 3 * minimum), repeat=2):
-            segments = [copied(left), ours(1), copied(right), ours(9)]
+        sizes = range(minimum, 3 * minimum)
+        for before, left, right in product((0, 1), sizes, sizes):
+            segments = [ours(before), copied(left), ours(1), copied(right), ours(9)]
             parts = plan_parts(segments, limits=limits)
             assert parts is not None
             found = borrowed_bytes(segments, parts), len(parts)
