@@ -6,7 +6,10 @@ import gc
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 
 def import_now(name: str) -> ModuleType:
@@ -20,6 +23,12 @@ def import_now(name: str) -> ModuleType:
         return import_module(name)
     finally:
         gc.enable()
+
+
+def import_meanwhile(name: str, executor: Executor) -> None:
+    """Begins to import a module by `executor`. Whoever uses it before it is there waits for it."""
+    if name not in sys.modules:
+        executor.submit(import_now, name)
 
 
 class LazyModule:

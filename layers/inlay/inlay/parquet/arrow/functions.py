@@ -6,17 +6,11 @@ are on their way.
 
 from __future__ import annotations
 
-import sys
-from concurrent.futures import Executor
+from functools import partial
 from typing import Any, Final
 
-from inlay.lazy import LazyModule, import_now
+from inlay.lazy import LazyModule, import_meanwhile
 
 _NAME: Final = "pyarrow.compute"
 pc: Any = LazyModule(_NAME)
-
-
-def load_meanwhile(executor: Executor) -> None:
-    """Begins to load them. Whoever calls one before they are there waits for them."""
-    if _NAME not in sys.modules:
-        executor.submit(import_now, _NAME)
+load_meanwhile = partial(import_meanwhile, _NAME)
