@@ -338,6 +338,14 @@ def test_keys_apart_from_the_rows_are_pruned():
     assert keys_may_match(keys(), {}, 5)
 
 
+@pytest.mark.parametrize("apart", [None, 1, 2])
+def test_keys_of_several_columns_meet_rows_only_where_each_column_does(apart: int | None):
+    near, far = ColumnStats(10, 20, 0), ColumnStats(90, 99, 0)
+    keys = Keys((1, 2), "k", 1, 3, {1: near, 2: near})
+    rows = {id_: far if id_ == apart else near for id_ in (1, 2)}
+    assert keys_may_match(keys, rows, 5) is (apart is None)
+
+
 def test_keys_of_nan_meet_rows_of_nan():
     keys = Keys((1,), "k", 1, 2, {1: ColumnStats(0.0, 1.0, 0, has_nan=True)})
     for has_nan, meets in ((True, True), (None, True), (False, False)):
