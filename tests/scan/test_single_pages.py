@@ -423,7 +423,10 @@ def test_pages_that_end_with_the_last_selected_row_give_the_same_values(
         if codec == "zstd" and version == "1.0" and name.endswith(("PLAIN", "RLE_DICTIONARY"))
     }
     assert cut.call_count == 5 * (len(columns) - 1 - len(as_one))
-    dictionaries = sum(name.endswith("RLE_DICTIONARY") and "bool" not in name for name in as_one)
+    # A dictionary comes first: it is compared before a page says that the column is none of these.
+    dictionaries = codec == "zstd" and sum(
+        name.endswith("RLE_DICTIONARY") and "bool" not in name for name in columns
+    )
     assert crc.call_count == checksums * (5 * len(as_one) + dictionaries)
     assert whole.call_count == 1  # of the column that was looked at
 
