@@ -187,8 +187,8 @@ are](#how-large-row-groups-are)).""",
         *("queries", "scattered .02 %", ".02 % of rows, in all groups, all columns"),
         "≤ .6 s CPU, ≤ .4 s wall",
         """of the pages two in three have such a row, so all is fetched, and of these pages what is before
-the last such row is decoded; other files are fetched and decoded meanwhile. Since these figures a column's
-pages are decompressed by one call: Arrow's decompressor for each page took 8 µs, most of it an instruction
+the last such row is decoded; other files are fetched and decoded meanwhile. A column's
+pages are decompressed by one call: Arrow's decompressor for each page takes 8 µs, most of it an instruction
 (CPUID) for which a virtual machine has to be left. In turns with what it was before, medians of 15 on a
 machine with load 6 to 9: CPU .70 instead of .74, again on the open table .67 instead of .73. Of .6 s
 without requests, zstd itself takes .2; Arrow's values take .1; a quarter is Python, which finds 11,000
@@ -212,10 +212,10 @@ each time: nothing of them is kept.""",
         "≤ .25 s wall",
         """three requests one after the other by a bare socket, and the import of Arrow, which brings
 numpy, take .16 s of it ([a fresh process](#a-fresh-process)); Python's end of a process that has loaded
-these takes .04. Since these figures requests need neither urllib3 nor ssl where the endpoint is plain,
-and records are made by msgspec: in turns with what it was before, least of five on a machine with load 3,
-wall .35 instead of .45, CPU .28 instead of .37; a count .10 instead of .17. Arrow's functions are loaded
-while the ends of files are on their way: .34 instead of .37, least of fifteen with load 5.""",
+these takes .04, its begin .01. Requests need neither urllib3 nor ssl where the endpoint is plain, values
+are made by msgspec, and Arrow's functions are loaded while the ends of files are on their way: in turns
+with what it was before, least of five on a machine with load 3, wall .35 instead of .45; a count .10
+instead of .17.""",
         wall_s=0.25,
     ),
     asked(
@@ -268,11 +268,11 @@ without looking. Lance has looked when it deletes (145 requests, 16 MB, where a 
         "≤ .7 ms of CPU a file",
         lambda f: beside_fastest(f.of("shapes", "files of a row, scanned")),
         tiny_is_cheap,
-        """since these figures requests are sent and read on connections of our own: in turns with what it
-was before, least of three on a machine with load 8, .70 instead of .86 to 1.07; records by msgspec take
-.04 of the rest. A request takes .11 to .13, .06 of it by a bare socket, .19 to .3 by urllib3. Arrow's
-reader takes .09, .05 of it to make a decompressor for each of six pages. A fifth of all is that 32 threads
-wake each other, and wait for Python's lock ([files of one row](#files-of-one-row)).""",
+        """requests are sent and read on connections of our own: in turns with what it was before, least of
+three on a machine with load 8, .70 instead of .86 to 1.07. A request takes .11 to .13, .06 of it by a bare
+socket, .19 to .3 by urllib3. Arrow's reader takes .09, .05 of it to make a decompressor for each of six
+pages. A fifth of all is that 32 threads wake each other, and wait for Python's lock ([files of one
+row](#files-of-one-row)).""",
     ),
     asked(
         *("planning", "files: all", "plan of all of 100,000 files"),
