@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 
+from inlay.errors import InvalidRequest
 from inlay.format.codec import decode_frame
 from inlay.ops.commit.driver import commit
 from inlay.ops.context import Context
 from inlay.ops.erase import finish, landing
 from inlay.ops.erase.request import erase_status
+from inlay.ops.erase.waive import waive_landed
 from inlay.ops.maintain.compact import compact
+from inlay.ops.metadata.load import load_pointer
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.ingest import Duplicate, ingest
+from inlay.ops.write.landing import landed as list_landed
 from inlay.plan.change import Change, SetProperties
 from inlay.plan.erasure import landing_prefix
 from inlay.storage.base import Location
@@ -319,6 +323,40 @@ def test_the_landing_zone_follows_from_the_tables_place() -> None:
     assert landing_prefix("tables/people") == "ingest/people/"
     assert landing_prefix("lake/tables/a/b") == "lake/ingest/a/b/"
     assert landing_prefix("elsewhere/people") is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "s3://b/ingest/people/",  # a URI is no key: nothing would be found, and the receipt say so
+        "memory://b/ingest/people/",
+        "/ingest/people/",
+        "ingest/people",  # also the start of ingest/people_of_others/
+        "ingest/peo",
+        "/",
+        "tables/",  # the table itself, its pointer and files
+        "tables/people/",
+        "tables/people/data/",
+    ],
+)
+def test_what_is_no_landing_zone_is_refused_wherever_one_is_given(
+    people: People, given: str
+) -> None:
+    """A receipt that was written all the same would say that nothing of the person is left there."""
+    landed = people.land("a.parquet", *ids_with(WHO))
+    people.ingest(landed)
+    people.erase()
+    people.advance()
+    with pytest.raises(InvalidRequest, match="no prefix under which files land"):
+        people.collect(landing=given)
+    with pytest.raises(InvalidRequest, match="'ingest/people/'"):
+        erase_status(people.ctx, landing=given)
+    with pytest.raises(InvalidRequest, match="no prefix under which files land"):
+        waive_landed(people.ctx, landed.key, reason="by the board", landing=given)
+    with pytest.raises(InvalidRequest, match="no prefix under which files land"):
+        next(list_landed(people.ctx, load_pointer(people.ctx), given))
+    assert people.finish().receipts
+    assert people.found() == []
 
 
 def _forget_the_ledger(people: People) -> None:

@@ -59,7 +59,7 @@ from inlay.ops.metadata.memory import AT, has_memory, memory_context
 from inlay.ops.task_runner import TaskRunner
 from inlay.ops.write.delete import delete
 from inlay.plan.change import Change, ForgetExpirations, MoveBoundary
-from inlay.plan.erasure import LIFE_SECONDS, Waiting, landing_prefix
+from inlay.plan.erasure import LIFE_SECONDS, Waiting, landing_zone
 from inlay.plan.maintain.roots import (
     CLOCK_MARGIN_SECONDS,
     DECISIONS_KEPT_US,
@@ -145,6 +145,7 @@ def collect_garbage(
             next_step="Give 0 or more",
             table=ctx.uri,
         )
+    zone = landing_zone(ctx.root, landing)
     margin_us = int(clock_margin_seconds * 1_000_000)
     loaded = recent_base(ctx, base)
     ctx = replace(ctx, table_id=loaded.snapshot.table_id)
@@ -166,8 +167,7 @@ def collect_garbage(
             hmac_key=hmac_key,
             signer=signer,
             copies=copies,
-            # An empty prefix would be the whole bucket, and every table in it a landed object.
-            landing=(landing_prefix(ctx.root) if landing is None else landing) or None,
+            landing=zone,
             retention_days=check_retention(retention_days or {}),
         )
         swept, loaded = finish_erasures(ctx, options, history=history, base=loaded)

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterable
 
+from inlay.errors import InvalidRequest
 from inlay.format.entry import ColumnStats, DataFile, Marker
 from inlay.format.predicate import (
     Comparison,
@@ -57,6 +58,24 @@ def landing_prefix(root: str) -> str | None:
     """
     match = _TABLE_ROOT.fullmatch(root)
     return f"{match['before']}ingest/{match['table']}/" if match else None
+
+
+def landing_zone(root: str, given: str | None) -> str | None:
+    """Where files land for the table at `root`: a prefix of keys. `given` None: as `landing_prefix` has it;
+    "": nowhere (it would be the whole bucket, and every table in it a landed object). Raises
+    `InvalidRequest` for what is no folder beside the table: nothing would be found under a URI, and under
+    half a name what landed for other tables, too."""
+    if given is None:
+        return landing_prefix(root)
+    own = f"{root}/"
+    is_folder = given.endswith("/") and not given.startswith("/") and "://" not in given
+    if given and (not is_folder or own.startswith(given) or given.startswith(own)):
+        raise InvalidRequest(
+            f"{given!r} is no prefix under which files land",
+            next_step="Give the folder's whole key in the table's bucket, with a slash at its end and "
+            f"outside of the table, as {landing_prefix(root) or 'ingest/people/'!r}",
+        )
+    return given or None
 
 
 def key_id(key: bytes) -> str:

@@ -50,7 +50,7 @@ from inlay.plan.change import AddMarkers, Change, MoveBoundary, OnlyHolds, OpenE
 from inlay.plan.erasure import (
     REWRITE,
     Waiting,
-    landing_prefix,
+    landing_zone,
     legal_holds,
     ref_suffix,
     unclean_files,
@@ -376,7 +376,7 @@ def erase_status(ctx: Context, *, landing: str | None = None) -> tuple[ErasureSt
     """Every open erasure, with what it waits for. `landing` is the landing prefix: by default from the
     table's location, "" not to check it."""
     ctx = replace(ctx, branch=None)
-    prefix = landing_prefix(ctx.root) if landing is None else landing
+    prefix = landing_zone(ctx.root, landing)
     return _status_of(ctx, load_pointer(ctx), prefix, {})
 
 

@@ -13,7 +13,7 @@ from inlay.ops.erase.last_look import shown_name
 from inlay.ops.erase.receipt import Lists
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import load_pointer
-from inlay.plan.erasure import REWRITE, landing_prefix
+from inlay.plan.erasure import REWRITE, landing_zone
 from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.record import replace
 
@@ -28,7 +28,7 @@ def waive_landed(
     Raises `InvalidRequest` when no open erasure waits for it, or `reason` names what is erased."""
     ctx = replace(ctx, branch=None)
     loaded = with_entries(ctx, load_pointer(ctx))
-    prefix = landing_prefix(ctx.root) if landing is None else landing
+    prefix = landing_zone(ctx.root, landing)
     erasures = [
         e for e in loaded.snapshot.erasures if e.phase == REWRITE and e.predicate is not None
     ]

@@ -27,7 +27,7 @@ from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.ingest import identify, inspect_rows, inspect_source
-from inlay.plan.erasure import landing_prefix
+from inlay.plan.erasure import landing_zone
 from inlay.record import Record, replace
 from inlay.storage.base import NULL_VERSION, Location, ObjectVersion
 
@@ -53,7 +53,7 @@ class Landed(Record):
 def landed(ctx: Context, loaded: LoadedTable, prefix: str | None) -> Iterator[Landed]:
     """Every content under `prefix` (by default where the table's files land), in key order, newest first
     for one key. The footers of pending ones are read, to find those that can never be ingested."""
-    prefix = prefix or landing_prefix(ctx.root)
+    prefix = landing_zone(ctx.root, prefix or None)
     if prefix is None:
         raise InvalidRequest(
             "the table is not under tables/, so nothing says where its files land",
