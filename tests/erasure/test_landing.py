@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from inlay.ops.erase.waive import waive_landed
 from inlay.ops.maintain.compact import compact
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.write.append import IngestSource
-from inlay.ops.write.ingest import Duplicate, ingest
+from inlay.ops.write.ingest import Duplicate, TakenBack, ingest
 from inlay.ops.write.landing import landed as list_landed
 from inlay.plan.change import Change, SetProperties
 from inlay.plan.erasure import landing_prefix
@@ -288,12 +289,33 @@ def test_an_overwritten_content_comes_in_by_its_event_before_it_goes() -> None:
     assert people.ids() == [*range(10), *range(20, 30)]
 
 
-def test_what_its_owner_deleted_goes_where_the_bucket_keeps_versions() -> None:
+@pytest.mark.parametrize("when", ["before the opening", "while it was waited for"])
+def test_what_its_owner_deleted_goes_where_the_bucket_keeps_versions(when: str) -> None:
+    """Its event brings nothing in any more, whenever it comes: nobody could end the wait."""
     people = new_people(versioned=True)
     people.append(*ids_with(start=20))
-    people.land("gone.parquet", *ids_with(WHO))
-    people.store.delete(["ingest/people/gone.parquet"])
+    gone = people.land("gone.parquet", *ids_with(WHO))
+    if when == "before the opening":
+        people.store.delete([gone.key])
     people.erase()
+    if when == "while it was waited for":
+        assert people.finish().receipts == ()
+        [version] = people.store.list_versions("ingest/")
+        people.time.sleep(60)
+        people.store.delete([gone.key])
+        at = datetime.fromtimestamp(version.modified_us / 1e6, UTC)
+        event = IngestSource.of_event(
+            gone.scheme,
+            gone.bucket,
+            gone.key,
+            etag=version.etag,
+            version_id=version.version_id,
+            at=at,
+        )
+        result = ingest(people.ctx, [event])
+        assert [type(each) for each in result.outcomes] == [TakenBack]
+        [status] = erase_status(people.ctx, landing="ingest/people/")
+        assert [w.reason for w in status.waiting] == ["collect_garbage has to delete it"]
     assert people.finish().receipts
     assert people.found() == []
     assert people.ids() == list(range(20, 30))

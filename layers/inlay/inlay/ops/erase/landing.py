@@ -50,12 +50,13 @@ def check_landing(
     ours = {f.key.removeprefix(bucket_uri) for f in files if f.adopted}
     # Uploads before objects: one that ends meanwhile, whose object is dated by its beginning, is in either.
     uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us <= newest_us]
-    old = [
-        v
-        for v in ctx.store.list_versions(prefix)
-        if _is_from(v, newest_us) and not (v.is_latest and v.key in ours)
-    ]
-    taken_back = {v.key for v in old if v.marker and v.is_latest}
+    old: list[ObjectVersion] = []
+    taken_back: set[str] = set()  # also since the opening: its event brings nothing in any more
+    for v in ctx.store.list_versions(prefix):
+        if v.marker and v.is_latest and v.key not in ours:
+            taken_back.add(v.key)
+        if _is_from(v, newest_us) and not (v.is_latest and v.key in ours):
+            old.append(v)
     # What was overwritten without a version id cannot be reached by its event any more.
     dead = {
         v
