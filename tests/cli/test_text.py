@@ -17,7 +17,7 @@ from inlay.cli.output import write_sentence
 from inlay.cli.values import counted, size_text, to_text
 from inlay.errors import InputError, InvalidPredicate, InvalidRequest
 from inlay.ops.schema.columns_text import parse_schema
-from inlay.text.written import to_line
+from inlay.text.written import json_rows, to_line
 
 PRIMITIVES = {
     "bool": pa.bool_(),
@@ -187,3 +187,77 @@ def test_long_cells_are_cut_where_asked(capsys: pytest.CaptureFixture[str]) -> N
 
     output.print_rows(pa.table({"text": ["x" * 100]}), as_json=False, cell_width=10)
     assert capsys.readouterr().out.splitlines()[-1].rstrip() == "x" * 9 + "…"
+
+
+def civil(days: int) -> str:
+    """A day of the proleptic Gregorian calendar, counted from 1970, as ISO writes it: by years, one after
+    the other within 400."""
+    rounds, day = divmod(days + 719_468, 146_097)  # from March 1st of year 0
+    year = 0
+    while day >= (length := 366 if _is_leap(year + 1) else 365):
+        year, day = year + 1, day - length
+    month = 3
+    while day >= (length := _length(year, month)):
+        month, day = month + 1, day - length
+    year, month = (year, month) if month <= 12 else (year + 1, month - 12)
+    year += 400 * rounds
+    return f"{'-' if year < 0 else ''}{abs(year):04}-{month:02}-{day + 1:02}"
+
+
+def _is_leap(year: int) -> bool:
+    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+
+
+def _length(year: int, month: int) -> int:
+    if month == 14:
+        return 29 if _is_leap(year + 1) else 28
+    return 30 if month in (4, 6, 9, 11) else 31
+
+
+UNITS = {"s": 0, "ms": 3, "us": 6}
+
+
+@given(
+    st.lists(st.integers(-(2**31), 2**31 - 1) | st.none(), min_size=1, max_size=4),
+    st.lists(
+        st.integers(-(2**63), 2**63 - 1) | st.integers(-(10**15), 10**15), min_size=4, max_size=4
+    ),
+    st.sampled_from(list(UNITS)),
+    st.sampled_from([None, "UTC"]),
+)
+@settings(max_examples=200, deadline=None)
+def test_dates_and_times_of_every_year_are_written(
+    days: list[int | None], moments: list[int], unit: str, zone: str | None
+) -> None:
+    """Arrow has no text for years beyond 16 bits, Python none beyond four digits: the year is in the file
+    all the same, also within nested values."""
+    outside = [2**31 - 1]  # Python's own range ends before
+    dates = pa.array([*days, *outside], pa.int32()).cast(pa.date32())
+    told = [None if day is None else civil(day) for day in [*days, *outside]]
+    assert json_rows(dates) == told
+
+    figures = UNITS[unit]
+    moments = [*moments, 2**63 - 1]
+    times = pa.array(moments, pa.int64()).cast(pa.timestamp(unit, zone))
+    texts = []
+    for moment in moments:
+        seconds, rest = divmod(moment, 10**figures)
+        day, second = divmod(seconds, 86_400)
+        clock = f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+        clock += f".{rest:0{figures}}" if figures else ""
+        texts.append(f"{civil(day)} {clock}{'Z' if zone else ''}")
+    assert json_rows(times) == texts
+    offsets = pa.array([0, len(moments)], pa.int32())
+    keys = pa.array(["k"] * len(moments))
+    maps = pa.MapArray.from_arrays(offsets, keys, times)
+    lists = pa.ListArray.from_arrays(offsets, times)
+    nested = pa.StructArray.from_arrays([maps, lists], names=["m", "l"])
+    assert json_rows(nested) == [{"m": [("k", text) for text in texts], "l": texts}]
+
+
+def test_times_in_nanoseconds_are_written_alike_within_maps() -> None:
+    """Not as pandas has them, where it is there."""
+    fine = pa.array([5], pa.timestamp("ns"))
+    maps = pa.MapArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["k"]), fine)
+    assert json_rows(fine) == ["1970-01-01 00:00:00.000000005"]
+    assert json_rows(maps) == [[("k", "1970-01-01 00:00:00.000000005")]]

@@ -121,43 +121,100 @@ def _not_finite(value: float) -> str:
 def json_rows(column: pa.Array) -> list[Any]:
     """The values of an Arrow array as `to_json` takes them; times in nanoseconds as text, for Python has
     none so fine, and so are dates before year 1 or after 9999."""
+    import pyarrow as pa
+
     rows: list[Any]
-    kind = _textual(column.type, _is_too_fine)
+    kind = _replaced(column.type, _is_too_fine, lambda _: pa.string())
+    column = column if kind is column.type else column.cast(kind)
     try:
-        rows = (column if kind is column.type else column.cast(kind)).to_pylist()
+        rows = column.to_pylist()
     except (OverflowError, ValueError):
-        rows = column.cast(_textual(column.type, _is_temporal)).to_pylist()
+        numbers = column.cast(_replaced(kind, _has_years, _number_type)).to_pylist()
+        rows = [_with_years(each, kind) for each in numbers]
     return rows
 
 
-def _is_temporal(kind: pa.DataType) -> bool:
+def _is_too_fine(kind: pa.DataType) -> bool:
     import pyarrow as pa
 
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_date(kind))
+    is_time = pa.types.is_timestamp(kind) or pa.types.is_time(kind)
+    return bool(is_time and kind.unit == "ns")
 
 
-def _is_too_fine(kind: pa.DataType) -> bool:
-    return _is_temporal(kind) and getattr(kind, "unit", "") == "ns"
+def _has_years(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date32(kind))
 
 
-def _textual(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> pa.DataType:
-    """The same type with text for types of which `test` holds; the very same object where there is none."""
+def _number_type(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    return pa.int32() if pa.types.is_date32(kind) else pa.int64()
+
+
+def _replaced(
+    kind: pa.DataType,
+    test: Callable[[pa.DataType], bool],
+    other: Callable[[pa.DataType], pa.DataType],
+) -> pa.DataType:
+    """The same type with others where `test` holds; the very same object where that is nowhere."""
     import pyarrow as pa
 
     if not pa.types.is_nested(kind):
-        return pa.string() if test(kind) else kind
-    fields = [kind.field(n) for n in range(kind.num_fields)]
-    inner = [_textual(field.type, test) for field in fields]
+        return other(kind) if test(kind) else kind
+    is_map = pa.types.is_map(kind)
+    fields = (
+        [kind.key_field, kind.item_field]
+        if is_map
+        else [kind.field(n) for n in range(kind.num_fields)]
+    )
+    inner = [_replaced(field.type, test, other) for field in fields]
     if all(
         new is field.type or new == field.type for new, field in zip(inner, fields, strict=True)
     ):
         return kind
     fields = [field.with_type(new) for field, new in zip(fields, inner, strict=True)]
+    if is_map:
+        return pa.map_(*fields)
+    return pa.struct(fields) if pa.types.is_struct(kind) else pa.list_(fields[0])
+
+
+def _with_years(value: Any, kind: pa.DataType) -> Any:
+    """Numbers in the place of dates and times as their texts, as Arrow writes them. Where 16 bits do not
+    hold the year, it writes none, or a wrong one."""
+    import pyarrow as pa
+
+    if value is None:
+        return None
+    if not pa.types.is_nested(kind):
+        return _moment(value, kind) if _has_years(kind) else value
     if pa.types.is_struct(kind):
-        return pa.struct(fields)
+        return {name: _with_years(each, kind.field(name).type) for name, each in value.items()}
     if pa.types.is_map(kind):
-        return pa.map_(*fields[:2]) if len(fields) == 2 else kind
-    return pa.list_(fields[0])
+        types = (kind.key_type, kind.item_type)
+        return [tuple(map(_with_years, pair, types)) for pair in value]
+    return [_with_years(each, kind.value_type) for each in value]
+
+
+_FIGURES = {"s": 0, "ms": 3, "us": 6}
+# The calendar repeats itself.
+_DAYS_OF_400_YEARS = 146_097
+
+
+def _moment(number: int, kind: pa.DataType) -> str:
+    figures = _FIGURES[getattr(kind, "unit", "s")]
+    is_day = not hasattr(kind, "tz")
+    seconds, fraction = divmod(number * 86_400 if is_day else number, 10**figures)
+    days, second = divmod(seconds, 86_400)
+    rounds, day = divmod(days, _DAYS_OF_400_YEARS)
+    near = datetime(1970, 1, 1) + timedelta(days=day, seconds=second)
+    year = near.year + 400 * rounds
+    text = f"{'-' * (year < 0)}{abs(year):04}{near:-%m-%d}"
+    if is_day:
+        return text
+    text += f"{near: %H:%M:%S}" + (f".{fraction:0{figures}}" if figures else "")
+    return text + "Z" if kind.tz else text
 
 
 def to_line(record: Any, *, ascii_only: bool = False) -> str:
