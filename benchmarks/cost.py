@@ -283,9 +283,9 @@ def fill(t: inlay.Table, files: int, *, batch: int = 500) -> None:
             key = f"data/2026/01/01/00/{n:08x}-0000-4000-8000-{n * 2654435761 % 2**48:012x}.parquet"
             stats = {**entry.stats, field: bounds}
             added.append(replace(entry, key=key, sequence=None, stats=stats))
-        # The context of a table is nobody's business but a benchmark's.
-        loaded = load_pointer(t._ctx)
-        PartedWrite(table=loaded.without_entries()).commit(t._ctx, added, base=loaded)
+        ctx = inlay.connect(t.uri)
+        loaded = load_pointer(ctx)
+        PartedWrite(table=loaded.without_entries()).commit(ctx, added, base=loaded)
 
 
 def make(uri: str) -> inlay.Table:

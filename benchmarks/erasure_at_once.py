@@ -79,7 +79,7 @@ def context(folder: Path) -> tuple[Any, Counter[str]]:
     from store_requests import count_requests
 
     uri = f"file://{folder}/{TABLE}"
-    own = inlay.open(uri)._ctx
+    own = inlay.connect(uri)
     counts: Counter[str] = Counter()
 
     def sent(key: str, bytes_up: int) -> None:

@@ -62,10 +62,8 @@ def least(server: CountingServer, action: Callable[[], int], repeat: int) -> Mea
 
 def decoded(data: pa.Table) -> dict[str, float]:
     """CPU of pyarrow alone, from memory, in one thread: of the same columns, least of three."""
-    table = inlay.open(URI)
-    store, objects = table._ctx.store, table._ctx.objects
-    tasks = table.scan().plan.tasks
-    got: list[Any] = [store.get(objects.source(task.file.key).key) for task in tasks]
+    ctx, tasks = inlay.connect(URI), inlay.open(URI).scan().plan.tasks
+    got: list[Any] = [ctx.get(task.file.key) for task in tasks]
     bodies = [each.body for each in got]
     texts = [f.name for f in data.schema if pa.types.is_string(f.type) and f.name != "l_comment"]
 
@@ -159,14 +157,14 @@ def small_files(server: CountingServer, files: int, repeat: int) -> dict[str, fl
     for rows in tiny_rows(files):
         table.append(rows)
     server.set_latency(LATENCY_MS)
-    objects = table._ctx.objects
-    keys = [objects.source(task.file.key).key for task in inlay.open(uri).scan().plan.tasks]
+    ctx = inlay.connect(uri)
+    keys = [ctx.key(task.file.key) for task in inlay.open(uri).scan().plan.tasks]
 
     def side_by_side(get: Callable[[str], Any]) -> list[Any]:
         with ThreadPoolExecutor(THREADS) as threads:
             return list(threads.map(get, keys))
 
-    bodies = [got.body for got in side_by_side(table._ctx.store.get)]
+    bodies = [got.body for got in side_by_side(ctx.store.get)]
     plain = [plainly_written(body) for body in bodies]
     pool = urllib3.PoolManager(maxsize=THREADS)
     bare = BareSockets(os.environ["AWS_ENDPOINT_URL"])
@@ -183,7 +181,7 @@ def small_files(server: CountingServer, files: int, repeat: int) -> dict[str, fl
     acts: Mapping[str, Callable[[], object]] = {
         "a scan of all": lambda: inlay.open(uri).scan().to_arrow(),
         "a scan again, which requests nothing": lambda: opened.scan().to_arrow(),
-        "their requests alone, as scans send them": lambda: side_by_side(table._ctx.store.get),
+        "their requests alone, as scans send them": lambda: side_by_side(ctx.store.get),
         "their requests alone, by urllib3, not signed": lambda: side_by_side(
             lambda key: pool.request("GET", place + key).data
         ),

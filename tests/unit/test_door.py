@@ -1,6 +1,7 @@
 """The engine has a door, `inlay.engine`: guests import nothing of the rooms behind it."""
 
 import ast
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +20,7 @@ GUESTS = (
     f"{PACKAGE}/functions",
     f"{PACKAGE}/local",
     f"{PACKAGE}/cli",
+    f"{PACKAGE}/doctor",
     f"{PACKAGE}/spark",
 )
 OPEN = ("inlay", "inlay.engine", "inlay.errors", "inlay.progress")
@@ -48,6 +50,35 @@ def test_a_guest_comes_through_the_door(guest: str) -> None:
     files = sorted((ROOT / guest).rglob("*.py"))
     assert files
     assert [f"{path}: {taken}" for path in files for taken in imported(path)] == []
+
+
+def private(path: Path, *, of_others: bool) -> set[str]:
+    """The private attributes in a file: of what is there called `self` or `cls`, or of all else."""
+    return {
+        node.attr
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and re.fullmatch("_[a-z].*", node.attr)
+        and (ast.unparse(node.value) not in ("self", "cls")) is of_others
+    }
+
+
+def test_no_guest_reaches_into_a_value_of_the_engine() -> None:
+    around = tuple(ROOT / guest for guest in GUESTS)
+    of_guests = {path for guest in around for path in guest.rglob("*.py")}
+    kept = {
+        name
+        for path in (ROOT / PACKAGE).rglob("*.py")
+        if path not in of_guests
+        for name in private(path, of_others=False)
+    }
+    assert "_ctx" in kept
+    taken = [
+        f"{path}: {name}"
+        for path in sorted(of_guests)
+        for name in private(path, of_others=True) & kept - private(path, of_others=False)
+    ]
+    assert taken == []
 
 
 def test_the_door_is_small_and_every_name_is_used_and_there() -> None:

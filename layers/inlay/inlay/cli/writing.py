@@ -399,8 +399,9 @@ def copy(
     command goes on with a copy that was stopped.
     """
     with opened(table, version=version, as_of=as_of, ref=ref) as t, connected(into) as context:
-        done = t._copy(context)
-    _print_copied(context.uri, done, "copied_files", as_json=as_json)
+        done: list[Any] = []
+        t.copy_to(into, context=context, report=done.append)
+    _print_copied(context.uri, done[0], "copied_files", as_json=as_json)
 
 
 def _print_copied(uri: str, done: Any, taken_over: str, *, as_json: bool) -> None:
@@ -436,8 +437,9 @@ def clone(
     table has to be in the same store.
     """
     with opened(table, version=version, as_of=as_of, ref=ref) as t, connected(into) as context:
-        done = t._clone(context)
-    _print_copied(context.uri, done, "shared_files", as_json=as_json)
+        done: list[Any] = []
+        t.clone_to(into, context=context, report=done.append)
+    _print_copied(context.uri, done[0], "shared_files", as_json=as_json)
 
 
 @verb(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -19,10 +20,10 @@ from inlay.doctor import bucket, stack
 from inlay.doctor.finding import Clients, Deployment, Examined, Finding, Severity
 from inlay.errors import InvalidRequest
 from inlay.functions.verdict import of_aws
-from inlay.record import Record
 
 
-class Check(Record):
+@dataclass(frozen=True, slots=True)
+class Check:
     """`needs` are the permissions that looking takes."""
 
     name: str

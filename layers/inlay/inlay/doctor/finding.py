@@ -7,10 +7,9 @@ in it. What could not be looked at is a finding too: it is never taken for sound
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, assert_never
-
-from inlay.record import Record
 
 
 class Severity(StrEnum):
@@ -32,7 +31,8 @@ class Severity(StrEnum):
                 assert_never(self)
 
 
-class Finding(Record):
+@dataclass(frozen=True, slots=True)
+class Finding:
     """`mend` is a command, or says where to read on."""
 
     check: str
@@ -41,7 +41,8 @@ class Finding(Record):
     mend: str
 
 
-class Examined(Record):
+@dataclass(frozen=True, slots=True)
+class Examined:
     """`sound`: the checks that found nothing."""
 
     target: str
@@ -59,7 +60,8 @@ class Examined(Record):
 Clients = Callable[[str], Any]
 
 
-class Deployment(Record):
+@dataclass(frozen=True, slots=True)
+class Deployment:
     """What is examined: a stack with its bucket, or a bucket alone. `resources` are physical ids by logical
     ones; `prefix` is empty or ends in a slash."""
 

@@ -44,8 +44,8 @@ class Transaction:
 
         context_of(frame.sparkSession, "transaction")
 
-        def run(table: inlay.Table) -> WriteResult:
-            return append(frame, uri, hold=table._ctx.hold, **options)
+        def run(_: inlay.Table, hold: Any) -> WriteResult:
+            return append(frame, uri, hold=hold, **options)
 
         # Spark has written the files: they are not kept for another plan.
         done: WriteResult = self._tx.planned(_opened(uri), run, does="append", again=False)
@@ -56,8 +56,8 @@ class Transaction:
 
         context_of(changes.sparkSession, "transaction")
 
-        def run(table: inlay.Table) -> MergeResult:
-            return merge(changes, uri, hold=table._ctx.hold, **options)
+        def run(_: inlay.Table, hold: Any) -> MergeResult:
+            return merge(changes, uri, hold=hold, **options)
 
         done: MergeResult = self._tx.planned(_opened(uri), run, does="merge")
         return done

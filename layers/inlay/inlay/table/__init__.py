@@ -551,36 +551,49 @@ class Table:
         self._loaded = replace(self._loaded, state=load_entries(self._ctx, self._loaded.state))
         return self._loaded.state
 
-    def copy_to(self, into: str | os.PathLike[str], *, context: Context | None = None) -> Table:
+    def copy_to(
+        self,
+        into: str | os.PathLike[str],
+        *,
+        context: Context | None = None,
+        report: Callable[[Copied], object] | None = None,
+    ) -> Table:
         """A new table at `into`, in any store, with the rows of this version: a tag's or a past one's, too.
 
         Columns, key, partitions and settings come along; history, branches and what change streams remember
         do not. Files without deletes are copied by the store, others are written with their live rows: the
         copy needs nothing of this table, and an erasure here does not reach it (docs/BACKUP.md). The same
-        call goes on with a copy that was killed."""
-        target = context or connect(arguments.location(into))
-        return self._told("copying", target, self._copy(target))
+        call goes on with a copy that was killed. `report` is called with what was done, its notes with it;
+        without it they are warnings."""
+        from inlay.ops.copy import copy
 
-    def clone_to(self, into: str | os.PathLike[str], *, context: Context | None = None) -> Table:
+        target = context or connect(arguments.location(into))
+        return self._told("copying", target, copy(self._ctx, self._state(), target), report)
+
+    def clone_to(
+        self,
+        into: str | os.PathLike[str],
+        *,
+        context: Context | None = None,
+        report: Callable[[Copied], object] | None = None,
+    ) -> Table:
         """As `copy_to`, over the same files, in the same store: only those under deletes are written. The
         version is put under a legal hold here, which keeps the files and refuses erasures that concern
         them, until you lift it: a warning names the tag (docs/BACKUP.md)."""
-        target = context or connect(arguments.location(into))
-        return self._told("cloning", target, self._clone(target))
-
-    def _copy(self, target: Context) -> Copied:
-        from inlay.ops.copy import copy
-
-        return copy(self._ctx, self._state(), target)
-
-    def _clone(self, target: Context) -> Copied:
         from inlay.ops.clone import clone
 
-        return clone(self._ctx, self._state(), self.refs._source(None), target)
+        target = context or connect(arguments.location(into))
+        done = clone(self._ctx, self._state(), self.refs._source(None), target)
+        return self._told("cloning", target, done, report)
 
-    def _told(self, what: str, target: Context, done: Copied) -> Table:
-        for note in done.notes:
-            warnings.warn(f"{what} {self.uri}: {note}", stacklevel=3)
+    def _told(
+        self, what: str, target: Context, done: Copied, report: Callable[[Copied], object] | None
+    ) -> Table:
+        if report is not None:
+            report(done)
+        else:
+            for note in done.notes:
+                warnings.warn(f"{what} {self.uri}: {note}", stacklevel=3)
         return Table(target, done.loaded)
 
     # -- writing ------------------------------------------------------------------------------

@@ -254,7 +254,7 @@ class Transaction(Mutable):
         again = verb not in _READ_ONCE or isinstance(positional[0], _READ_AGAIN)
         does = f"{verb}:{_shape(positional)}:{_shape(options)}"
 
-        def run(shadow: Table) -> Any:
+        def run(shadow: Table, _: Hold) -> Any:
             return attrgetter(verb)(shadow)(*positional, **options)
 
         done = self.planned(table, run, does=does, again=again)
@@ -262,11 +262,11 @@ class Transaction(Mutable):
         return result
 
     def planned(
-        self, table: Table, run: Callable[[Table], Any], *, does: str, again: bool = True
+        self, table: Table, run: Callable[[Table, Hold], Any], *, does: str, again: bool = True
     ) -> Any:
-        """What `run` does to the table that it is given, whose context keeps the commit for the transaction
-        (`hold`); the result of `run`. For work that is planned elsewhere, as by Spark's executors. `does`
-        says what it is, for repeated requests; `again`: it can be run again."""
+        """What `run` does to the table that it is given, whose commit the `Hold` that it is given takes for
+        the transaction; the result of `run`. For work that is planned elsewhere, as by Spark's executors.
+        `does` says what it is, for repeated requests; `again`: it can be run again."""
         self._check(table)
         table_id = table._loaded.pointer.table_id
         entry = self._entries.get(table_id)
@@ -283,7 +283,7 @@ class Transaction(Mutable):
         def plan(on: LoadedTable) -> Planned | None:
             hold = Hold()
             shadow = Table(replace(ctx, hold=hold), on)
-            made.returned = run(shadow)
+            made.returned = run(shadow, hold)
             returned = getattr(made.returned, "write", made.returned)
             if not isinstance(returned, WriteResult):  # of Spark
                 returned = write_result(does, Skipped(shadow._loaded))
