@@ -139,7 +139,7 @@ def _append_together(
                 sim.model.acknowledge(name, answer.version)
             del left[name]
     for answer in answers:
-        if isinstance(answer, InlayError) and answer.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
+        if isinstance(answer, InlayError) and answer.kind.is_retried:
             raise answer
 
 

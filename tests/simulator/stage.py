@@ -191,7 +191,7 @@ class Simulation:
                     return  # its table is gone
                 if self.auditor.operated and isinstance(error, BY_HAND):
                     ctx.clock.sleep(self.rng.uniform(0.5, 5))
-                elif error.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
+                elif error.kind.is_retried:
                     ctx.clock.sleep(self.rng.uniform(0.1, 2))
                 elif error.kind is ErrorKind.INPUT:
                     return

@@ -183,7 +183,7 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
     # Enumerations.
     "ErrorKind": (
         "errors.py",
-        {"functions/ingest_arrivals.py", "functions/verdict.py", "iceberg/catalog.py"},
+        {"errors.py", "functions/ingest_arrivals.py", "iceberg/catalog.py"},
     ),
     "LetterAction": ("cli/deployment.py", {"cli/deployment.py"}),
     "Severity": ("doctor/finding.py", {"doctor/finding.py"}),

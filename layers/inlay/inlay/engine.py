@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from inlay.ops.write.append import IngestSource as IngestSource
     from inlay.ops.write.in_parts import PartedWrite as PartedWrite
     from inlay.ops.write.ingest import SourceOutcome as SourceOutcome
+    from inlay.ops.write.ingest import not_ingested as not_ingested
     from inlay.ops.write.ingest_or_create import ingest_or_create as ingest_or_create
-    from inlay.ops.write.ingest_or_create import not_ingested as not_ingested
     from inlay.ops.write.landed_changes import apply_message as apply_message
     from inlay.ops.write.landing import landed as landed
     from inlay.ops.write.parted_change import PartedChange as PartedChange
@@ -127,7 +127,7 @@ NAMES: Mapping[str, str] = {
     "IngestSource": "inlay.ops.write.append",
     "SourceOutcome": "inlay.ops.write.ingest",
     "ingest_or_create": "inlay.ops.write.ingest_or_create",
-    "not_ingested": "inlay.ops.write.ingest_or_create",
+    "not_ingested": "inlay.ops.write.ingest",
     "landed": "inlay.ops.write.landing",
     "apply_message": "inlay.ops.write.landed_changes",
     "decode_json": "inlay.exact_json",

@@ -32,6 +32,15 @@ class ErrorKind(Enum):
     INPUT = "input"
     PAGE = "page"
 
+    @property
+    def is_retried(self) -> bool:
+        """Whether the same call may succeed later: a queue delivers its message again."""
+        match self:
+            case ErrorKind.RETRY | ErrorKind.REBASE:
+                return True
+            case ErrorKind.INPUT | ErrorKind.PAGE:
+                return False
+
 
 class InlayError(Exception):
     """Base of everything Inlay raises on purpose.

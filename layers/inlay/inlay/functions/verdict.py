@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-from inlay.errors import AccessDenied, ErrorKind, InlayError, PageError, StoreUnavailable
+from inlay.errors import AccessDenied, InlayError, PageError, StoreUnavailable
 
 
 class MessageFate(Enum):
@@ -31,11 +31,8 @@ def fate_of(error: Exception) -> MessageFate:
     """What to do with the message whose work raised `error`."""
     if not isinstance(error, InlayError):
         return MessageFate.RETRY
-    match error.kind:
-        case ErrorKind.RETRY | ErrorKind.REBASE:  # the next delivery reads the table again
-            return MessageFate.RETRY
-        case ErrorKind.INPUT | ErrorKind.PAGE:
-            return MessageFate.DEAD_LETTER
+    # The next delivery reads the table again.
+    return MessageFate.RETRY if error.kind.is_retried else MessageFate.DEAD_LETTER
 
 
 def code_of(failure: Exception) -> str:

@@ -209,6 +209,13 @@ class Deferred(Record):
 SourceOutcome = Ingested | Duplicate | Superseded | TakenBack | Rejected | Retry | Deferred
 
 
+def not_ingested(source: IngestSource, error: InlayError | None = None) -> SourceOutcome:
+    """The outcome of a source that failed with `error`, alone or with its batch, or was not begun."""
+    if error is None:
+        return Deferred(source)
+    return (Retry if error.kind.is_retried else Rejected)(source, error)
+
+
 class IngestResult(Record, Shown):
     """`outcomes` in the order of the sources; `write` is what was committed for the ingested ones."""
 
@@ -617,9 +624,7 @@ def _guarded(ctx: Context, source: IngestSource, snapshot: Snapshot, work):  # t
         if isinstance(error, UnreadableFile):
             error = _refused(ctx, source, snapshot, error)
         error.about(table=ctx.uri, key=source.location.key)
-        return (Retry if error.kind in (ErrorKind.RETRY, ErrorKind.REBASE) else Rejected)(
-            source, error
-        )
+        return not_ingested(source, error)
 
 
 class FoundContent(Record):
@@ -931,7 +936,7 @@ def inspect_rows(ctx: Context, source: IngestSource, snapshot: Snapshot) -> Inla
         elif inspected is not None:
             _checked(own, inspected, False, snapshot, compared_columns(snapshot))
     except InlayError as error:
-        if error.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
+        if error.kind.is_retried:
             raise
         return error if error.kind is ErrorKind.INPUT else None
     return None

@@ -15,14 +15,12 @@ from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.write.append import IngestSource
 from inlay.ops.write.folders import folder_columns
 from inlay.ops.write.ingest import (
-    Deferred,
     FoundContent,
     IngestResult,
-    Rejected,
-    Retry,
     SourceOutcome,
     content_of,
     ingest,
+    not_ingested,
 )
 from inlay.parquet.arrow.fits import check_parquet_types
 from inlay.parquet.read.describe import parse_object_footer
@@ -78,15 +76,6 @@ def ingest_or_create(
         outcomes += result.outcomes
         write = _both(write, result.write)
     return Landed(tuple(outcomes), write)
-
-
-def not_ingested(source: IngestSource, error: InlayError | None = None) -> SourceOutcome:
-    """The outcome of a source whose batch failed with `error`, or was not begun."""
-    if error is None:
-        return Deferred(source)
-    if error.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
-        return Retry(source, error)
-    return Rejected(source, error)
 
 
 def _created(

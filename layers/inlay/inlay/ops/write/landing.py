@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from inlay.errors import ErrorKind, InlayError, InvalidRequest, UnreadableFile
+from inlay.errors import InlayError, InvalidRequest, UnreadableFile
 from inlay.format.landing import LandedKind, landed_object
 from inlay.ops.commit.driver import known_requests
 from inlay.ops.context import Context
@@ -108,7 +108,7 @@ def _states(
             if refused is not None:
                 raise refused
         except InlayError as error:
-            if error.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
+            if error.kind.is_retried:
                 raise
             kind = listed.kind
             if isinstance(error, UnreadableFile):
