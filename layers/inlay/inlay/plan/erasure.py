@@ -138,8 +138,8 @@ def unclean_files(state: State, erasures: Iterable[Erasure]) -> dict[str, dict[s
     """By erasure and key: files that may still hold rows of the erasure, or rows hidden by deletes that it
     concerns. Each pair of file and marker is evaluated once, however many erasures there are."""
     evidence = Evidence.of_snapshot(state.snapshot)
-    unclean: dict[str, dict[str, DataFile]] = {e.id: {} for e in erasures}
     open_ = tuple(erasures)
+    unclean: dict[str, dict[str, DataFile]] = {e.id: {} for e in open_}
 
     def concerned(marker: Marker) -> list[str]:
         if marker.erasure is not None:  # mostly: a thousand have a marker each
