@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import inlay
 from inlay.cli.maintenance import parse_duration
 from inlay.cli.output import write_sentence
 from inlay.cli.values import counted, size_text, to_text
 from inlay.errors import InputError, InvalidPredicate, InvalidRequest
 from inlay.ops.schema.columns_text import parse_schema
-from inlay.text.written import json_rows, to_line
+from inlay.text.written import json_rows, moment_text, to_line
 
 PRIMITIVES = {
     "bool": pa.bool_(),
@@ -261,3 +262,21 @@ def test_times_in_nanoseconds_are_written_alike_within_maps() -> None:
     maps = pa.MapArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["k"]), fine)
     assert json_rows(fine) == ["1970-01-01 00:00:00.000000005"]
     assert json_rows(maps) == [[("k", "1970-01-01 00:00:00.000000005")]]
+
+
+@pytest.mark.parametrize("unit", ["ms", "us"])
+@pytest.mark.parametrize("rule", ["", "year", "month", "day", "hour"])
+def test_times_beyond_every_calendar_are_inspected(unit: str, rule: str) -> None:
+    """Bounds and partitions of them: there are days among them that neither Arrow nor Python has."""
+    numbers = [2**63 - 1, -(2**62)]
+    rows = pa.table({"at": pa.array(numbers, pa.int64()).cast(pa.timestamp(unit, "UTC"))})
+    partition_by = [f"{rule}(at)"] if rule else []
+    t = inlay.create(f"memory://far-{unit}{rule}/t", rows, partition_by=partition_by)
+    bounds = [each for file in t.inspect.files().to_pylist() for each in file["bounds"]]
+    told = [moment_text(number, unit, zoned=True) for number in numbers]
+    assert {each[end] for each in bounds for end in ("lower", "upper")} == set(told)
+    parts = [
+        part["value"] for row in t.inspect.partitions().to_pylist() for part in row["partition"]
+    ]
+    if rule == "day":
+        assert set(parts) == {text[: text.index(" ")] for text in told}

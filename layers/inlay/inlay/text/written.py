@@ -188,7 +188,9 @@ def _with_years(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
     if not pa.types.is_nested(kind):
-        return _moment(value, kind) if _has_years(kind) else value
+        if not _has_years(kind):
+            return value
+        return moment_text(value, getattr(kind, "unit", ""), zoned=bool(getattr(kind, "tz", None)))
     if pa.types.is_struct(kind):
         return {name: _with_years(each, kind.field(name).type) for name, each in value.items()}
     if pa.types.is_map(kind):
@@ -197,24 +199,28 @@ def _with_years(value: Any, kind: pa.DataType) -> Any:
     return [_with_years(each, kind.value_type) for each in value]
 
 
-_FIGURES = {"s": 0, "ms": 3, "us": 6}
+_FIGURES = {"": 0, "s": 0, "ms": 3, "us": 6, "ns": 9}
 # The calendar repeats itself.
 _DAYS_OF_400_YEARS = 146_097
 
 
-def _moment(number: int, kind: pa.DataType) -> str:
-    figures = _FIGURES[getattr(kind, "unit", "s")]
-    is_day = not hasattr(kind, "tz")
-    seconds, fraction = divmod(number * 86_400 if is_day else number, 10**figures)
+def moment_text(number: int, unit: str, *, zoned: bool = False) -> str:
+    """A date, counted in days (`unit` ""), or a timestamp as Arrow writes it, of any year.
+
+    >>> moment_text(-1, ""), moment_text(2**63 - 1, "s", zoned=True)
+    ('1969-12-31', '292277026596-12-04 15:30:07Z')
+    """
+    figures = _FIGURES[unit]
+    seconds, fraction = divmod(number if unit else number * 86_400, 10**figures)
     days, second = divmod(seconds, 86_400)
     rounds, day = divmod(days, _DAYS_OF_400_YEARS)
     near = datetime(1970, 1, 1) + timedelta(days=day, seconds=second)
     year = near.year + 400 * rounds
     text = f"{'-' * (year < 0)}{abs(year):04}{near:-%m-%d}"
-    if is_day:
+    if not unit:
         return text
     text += f"{near: %H:%M:%S}" + (f".{fraction:0{figures}}" if figures else "")
-    return text + "Z" if kind.tz else text
+    return text + "Z" if zoned else text
 
 
 def to_line(record: Any, *, ascii_only: bool = False) -> str:

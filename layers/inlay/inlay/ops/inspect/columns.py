@@ -12,6 +12,7 @@ import pyarrow as pa
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.parquet.arrow.types import to_arrow_scalar
+from inlay.text.written import moment_text
 
 TIME = pa.timestamp("us", tz="UTC")
 BOUNDS = pa.list_(
@@ -73,8 +74,9 @@ def value_text(kind: Primitive, value: Value) -> str:
     """A value in physical form as text; bytes in hexadecimal."""
     if isinstance(value, bytes):
         return value.hex()
-    scalar = to_arrow_scalar(kind, value)
     try:
-        return str(scalar.as_py())
-    except (ValueError, OverflowError):
-        return str(scalar.cast(pa.string()).as_py())
+        return str(to_arrow_scalar(kind, value).as_py())
+    except (ValueError, OverflowError):  # Python, or Arrow, has no such date or time
+        if kind.name in ("date", "timestamp", "timestamptz"):
+            return moment_text(int(str(value)), kind.unit, zoned=kind.name == "timestamptz")
+        return str(to_arrow_scalar(kind, value).cast(pa.string()).as_py())
