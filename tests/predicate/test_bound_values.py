@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import subprocess
+import sys
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -204,3 +208,28 @@ def test_times_of_arrow_that_python_lacks_are_bound_set_and_deleted(
     assert done.applied_before and t.count() == 0
     with pytest.raises(InlayError, match="another content"):
         t.delete(keys=pa.table({"at": values[1:]}), request_id="k")
+
+
+_ELSEWHERE = """
+import sys
+import pyarrow as pa, inlay
+at = pa.array([2_000], pa.int64()).cast(pa.timestamp("ns"))
+print(inlay.open(sys.argv[1]).delete(keys=pa.table({"at": at}), request_id="k").applied_before)
+"""
+
+
+def test_keys_in_nanoseconds_are_one_request_with_pandas_and_without(tmp_path: Path) -> None:
+    """A delete that a notebook began, and a function without pandas repeats."""
+    pytest.importorskip("pandas")
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "pandas.py").write_text("raise ImportError\n")
+    at = pa.array([5, 2_000], pa.int64()).cast(pa.timestamp("ns"))
+    t = inlay.create(str(tmp_path / "t"), pa.table({"id": [1, 2], "at": at}))
+
+    def repeated(first: str) -> str:
+        command = [sys.executable, "-c", _ELSEWHERE, t.uri]
+        env = os.environ | {"PYTHONPATH": first}
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
+
+    without = str(tmp_path / "without")
+    assert [repeated("").strip(), repeated(without).strip()] == ["False", "True"]

@@ -240,6 +240,11 @@ def test_main_is_fast_forwarded_unless_it_changed(place: Place) -> None:
     place.open().append(rows([4]))
     with pytest.raises(MergeConflict, match="main has changed"):
         place.open().refs.fast_forward("work")
+    place.open().refs.branch("untouched")
+    place.open().append(rows([5]))
+    assert (
+        not place.open().refs.fast_forward("untouched").committed
+    )  # main is ahead of it, and stays
 
 
 def test_columns_added_on_a_branch_come_with_the_merge(place: Place) -> None:

@@ -235,7 +235,8 @@ FAST_FORWARD = "fast_forward"
 
 
 def fast_forward(ctx: Context, name: str) -> Committed | Skipped:
-    """Makes main what the branch is. Raises `MergeConflict` when main has changed since it began."""
+    """Makes main what the branch is. Raises `MergeConflict` when main has changed since it began. A branch
+    that was never written to has nothing to bring, also where main is ahead."""
     return merge(ctx, name, forward_only=True)
 
 

@@ -1207,9 +1207,13 @@ def _asked(condition: Condition, params: Params) -> object:
 
 
 def _as_text(asked: Any) -> str:
-    """What makes two requests of one id the same."""
+    """What makes two requests of one id the same, in any process: where pandas is installed pyarrow has
+    times in nanoseconds as its own, elsewhere as Python's or not at all."""
+    is_table = isinstance(asked, pa.Table)
+    if is_table and any(getattr(field.type, "unit", "") == "ns" for field in asked.schema):
+        return str(_by_number(asked))
     try:
-        return str(asked.to_pydict() if isinstance(asked, pa.Table) else asked)
+        return str(asked.to_pydict() if is_table else asked)
     except (ValueError, OverflowError):  # pyarrow's dates and times that Python has no value for
         return str(_by_number(asked))
 
@@ -1225,9 +1229,11 @@ def _by_number(asked: Any) -> Any:
             return {name: _by_number(value) for name, value in asked.items()}
         case list() | tuple():
             return [_by_number(value) for value in asked]
-        case pa.Scalar() if pa.types.is_temporal(asked.type):
-            return f"{asked.type} {asked.value}"
-    return asked
+        case pa.Scalar():
+            is_time = pa.types.is_temporal(asked.type)
+            return f"{asked.type} {asked.value}" if is_time else asked.as_py()
+        case _:
+            return asked
 
 
 def _key_table(keys: Any) -> pa.Table:

@@ -65,7 +65,8 @@ class Refs:
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
-        """Let main be what the branch is. Raises `MergeConflict` when main has changed since."""
+        """Let main be what the branch is. Raises `MergeConflict` when main has changed since. Nothing is
+        done, and `committed` is False, where the branch has no commit of its own: main may be ahead."""
         return self._table._edit(
             "fast_forward",
             lambda ctx: refs_op.fast_forward(ctx, branch),
