@@ -64,6 +64,7 @@ from inlay.parquet.read.statistics import (
     locate_columns,
     total_rows,
 )
+from inlay.plan.pruning.prune import Absent
 from inlay.plan.scan import FileTask
 from inlay.record import Record, field, replace
 from inlay.storage.base import ByteRange
@@ -473,32 +474,56 @@ def plan_groups(file: OpenFile, projection: Projection) -> Iterator[Group]:
             filters.append(projection.where)
         elif not _selects_all(projection.where):
             return
-    only = (file.only or NO_DELETES).fields
+    schema, only = projection.schema, (file.only or NO_DELETES).fields
     fields = file.deletes.fields.union(only, *(f.fields for f in filters))
-    schema = projection.schema
-    known = (
-        leaves_of(file.metadata, file.columns, schema, fields, task.file.stats) if fields else {}
+    leaves: Mapping[int, Leaf] = {}
+    if fields:
+        leaves = leaves_of(file.metadata, file.columns, schema, fields, task.file.stats)
+    planner = _GroupPlanner(
+        file,
+        schema,
+        filters,
+        {} if task.by_rows else leaves,
+        {} if task.decides_by_rows else leaves,
+        absent_fields(file.columns, schema, fields) if fields else {},
     )
-    leaves: Mapping[int, Leaf] = {} if task.by_rows else known
-    leaves_of_deletes: Mapping[int, Leaf] = {} if task.decides_by_rows else known
-    absent = absent_fields(file.columns, schema, fields) if fields else {}
     chosen = None if task.row_groups is None else frozenset(task.row_groups)
+    first_row = 0
+    for ordinal in range(file.metadata.num_row_groups):
+        rows = file.metadata.row_group(ordinal).num_rows
+        if rows and (chosen is None or ordinal in chosen):
+            group = planner.plan(ordinal, first_row, rows)
+            if group is not None:
+                yield group
+        first_row += rows
 
-    def plan(ordinal: int, first_row: int, rows: int) -> Group | None:
+
+class _GroupPlanner(Record):
+    """What a file's row groups are planned by: statistics of `leaves` decide about `filters`, those of
+    `leaves_of_deletes` about deletes; fields that are `absent` hold their default."""
+
+    file: OpenFile
+    schema: Schema
+    filters: list[RowFilter]
+    leaves: Mapping[int, Leaf]
+    leaves_of_deletes: Mapping[int, Leaf]
+    absent: Mapping[int, Absent]
+
+    def plan(self, ordinal: int, first_row: int, rows: int) -> Group | None:
         """None when statistics and positions alone prove that no row of it is selected. Statistics of
         another writer do not prove that all rows are."""
-        foreign = task.file.is_foreign
-        of_filters = stats = group_stats(file.metadata, ordinal, leaves, absent)
+        file, foreign = self.file, self.file.task.file.is_foreign
+        of_filters = stats = self._stats(ordinal, self.leaves)
         remaining = []
-        for row_filter in filters:
+        for row_filter in self.filters:
             covered = row_filter.coverage(stats, rows)
             if covered == "none":
                 return None
             if covered != "all" or foreign:
                 remaining.append(row_filter)
-        if leaves_of_deletes is not leaves:
-            stats = group_stats(file.metadata, ordinal, leaves_of_deletes, absent)
-        sure = group_stats(file.metadata, ordinal, {}, absent) if foreign else stats
+        if self.leaves_of_deletes is not self.leaves:
+            stats = self._stats(ordinal, self.leaves_of_deletes)
+        sure = self._stats(ordinal, {}) if foreign else stats
         deletes = file.deletes.of_group(ordinal, first_row, rows, stats, sure)
         if deletes is None:
             return None
@@ -507,12 +532,8 @@ def plan_groups(file: OpenFile, projection: Projection) -> Iterator[Group]:
             only = file.only.of_group(ordinal, first_row, rows, stats, sure)
             if only is not None and not only.any:
                 return None
-        asked: list[RowFilter | GroupDeletes] = [
-            *remaining,
-            deletes,
-            *([] if only is None else [only]),
-        ]
-        fields = frozenset[int]().union(*(each.fields for each in asked))
+        asked: list[RowFilter | GroupDeletes] = [*remaining, *([] if only is None else [only])]
+        fields = deletes.fields.union(*(each.fields for each in asked))
         return Group(
             ordinal,
             first_row,
@@ -521,19 +542,13 @@ def plan_groups(file: OpenFile, projection: Projection) -> Iterator[Group]:
             deletes,
             only,
             of_filters,
-            leaves,
+            self.leaves,
             fields,
-            judged_by=top_columns(projection.schema, fields),
+            judged_by=top_columns(self.schema, fields),
         )
 
-    first_row = 0
-    for ordinal in range(file.metadata.num_row_groups):
-        rows = file.metadata.row_group(ordinal).num_rows
-        if rows and (chosen is None or ordinal in chosen):
-            group = plan(ordinal, first_row, rows)
-            if group is not None:
-                yield group
-        first_row += rows
+    def _stats(self, ordinal: int, leaves: Mapping[int, Leaf]) -> Mapping[int, ColumnStats]:
+        return group_stats(self.file.metadata, ordinal, leaves, self.absent)
 
 
 def _selects_all(row_filter: RowFilter) -> bool:
