@@ -1,5 +1,6 @@
 """What code and pages cite exists: documents, their sections, and the files pages link to."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -128,3 +129,16 @@ def test_every_page_is_on_the_site():
     pages = {str(p.relative_to(ROOT / "docs")) for p in ROOT.glob("docs/**/*.md")}
     assert pages - listed == set(), "list these under `nav` in mkdocs.yml"
     assert listed - pages == set(), "mkdocs.yml lists pages that do not exist"
+
+
+def test_a_module_has_one_subject_and_one_promise():
+    heads = {
+        path: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
+    several = [
+        path
+        for path, head in heads.items()
+        if "; and" in head.partition("\n\n")[0].replace("\n", " ") or head.count("Promise") > 1
+    ]
+    assert not several, "split the module, or say what its one subject is"

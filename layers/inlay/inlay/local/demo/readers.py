@@ -1,4 +1,4 @@
-"""Readers: the same figures of the same table by Arrow, DuckDB and Spark; and, once it is published, by
+"""Readers: the same figures of the same table by Arrow, DuckDB and Spark and, once it is published, by
 engines that do not know Inlay, through a catalog."""
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""How far the publication is behind the table, and why; and whether an erasure has to wait for it.
+"""How far the publication is behind the table, and why.
 
 Promise: from the pointer and the published pointer alone, one request each; so files that cannot be
 published are only found by publishing.
-
-For an erasure: once `publication_waits` returns None, nothing that is published, and nothing that a
-publication can reach, is from before the version `since`; older objects of publications are unreachable,
-and garbage collection deletes them.
 """
 
 from __future__ import annotations
@@ -52,7 +48,8 @@ def publication_status(ctx: Context, snapshot: Snapshot) -> PublicationStatus | 
 
 def publication_waits(ctx: Context, snapshot: Snapshot) -> Waiting | None:
     """Why published metadata may still have erased values; publishes again if it does. The oldest version
-    of `snapshot` is the oldest one without erased rows."""
+    of `snapshot` is the oldest one without erased rows. None: nothing that is published or that a
+    publication can reach is older; garbage collection deletes the rest."""
 
     def waits(reason: str) -> Waiting:
         return Waiting("published", "metadata/latest.json", reason)

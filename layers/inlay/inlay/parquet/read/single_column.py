@@ -1,5 +1,4 @@
-"""One column as an Arrow array, from a column chunk or from values in PLAIN encoding; and whether a chunk
-fits into memory.
+"""A column chunk by itself: its values as Arrow has them, and the memory that they take.
 
 Promise: values have the types of the column's Parquet annotations, the same for a chunk's rows, its
 dictionary and its bounds, so that they can be compared. pyarrow decodes them, as a file of one column and

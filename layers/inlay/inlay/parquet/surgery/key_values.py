@@ -1,5 +1,4 @@
-"""Values of rows in a footer besides its statistics: in key-values and in fields that the format does not
-define; and what is left of them when rows are erased.
+"""What an erasure leaves of a footer's key-values, and of its fields that the format does not define.
 
 Promise: `erased_pairs` keeps every pair byte for byte, except those known to hold values of rows, and those
 that name what is erased; from these it removes what may come from a removed row, and nothing that a reader
