@@ -521,6 +521,31 @@ def test_clocks_that_contradict_each_other_delete_nothing(behind: float) -> None
     assert key not in bench.keys("data/")
 
 
+@pytest.mark.parametrize("back_seconds", [30, 7_200])
+def test_a_clock_that_is_set_back_costs_time_and_no_rows(bench: Bench, back_seconds: int) -> None:
+    bench.append(1)
+    _orphan(bench, "old")
+    bench.time.sleep(1_000)
+    assert collect_garbage(bench.ctx, grace_seconds=0).objects == 1
+    bench.time.sleep(-back_seconds)
+    with pytest.raises(StaleUpload) as told:
+        bench.append(2)
+    assert told.value.kind is ErrorKind.RETRY
+    bench.delete(id_is(0))  # a tombstone uploads nothing
+    key = _orphan(bench, "new")
+    if back_seconds > 60:
+        with pytest.raises(ClocksDisagree):
+            collect_garbage(bench.ctx, grace_seconds=0)
+    else:
+        collect_garbage(bench.ctx, grace_seconds=0)
+    assert key in bench.keys("data/")
+    bench.time.sleep(back_seconds)
+    bench.append(2)
+    bench.time.sleep(1_000)
+    assert collect_garbage(bench.ctx, grace_seconds=0).objects >= 1
+    assert bench.ids() == [3, 4]
+
+
 def test_a_margin_is_zero_or_more(bench: Bench) -> None:
     with pytest.raises(InvalidRequest):
         collect_garbage(bench.ctx, clock_margin_seconds=-1)
