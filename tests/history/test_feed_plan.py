@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyroaring import FrozenBitMap
 from tests.maintenance.bench import new_bench
 
 from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, Rows
@@ -25,6 +26,7 @@ from inlay.plan.feed import (
     _touched,
     keeps_rows,
     plan_step,
+    reading_schema,
     reported_schema,
 )
 from inlay.plan.metadata.state import Contents, State
@@ -101,6 +103,24 @@ def test_a_file_whose_keys_are_not_certain_is_compared_with_all(
     assert len(together(files, [task("c", 5, 5)], second)) == 3, "by the first column that is known"
 
 
+def test_keys_of_two_types_that_the_table_has_no_more_are_compared_with_all(
+    snapshot: Snapshot,
+) -> None:
+    """A column of the key that was dropped since: its days and moments have no common order."""
+    day, moment = Primitive("date"), Primitive("timestamp", unit="us")
+    dropped = Evidence(Schema(1, (Field(2, "x", Primitive("double")),)), (SCHEMA,))
+
+    def groups(*kinds: Primitive) -> int:
+        tasks = [
+            task(f"{n}", n, n, stats={1: ColumnStats(n, n, 0, kind=kind)})
+            for n, kind in enumerate(kinds)
+        ]
+        return len(list(_that_may_share_rows(tasks[:1], tasks[1:], dropped, snapshot)))
+
+    assert groups(day, day) == groups(moment, moment) == 2
+    assert groups(day, moment) == groups(moment, day) == groups(day, day, moment) == 1
+
+
 def test_a_commit_keeps_all_rows_if_it_is_maintenance_that_counts_none(snapshot: Snapshot) -> None:
     other = replace(snapshot, files=Tier((), (task("a").file,)))
     marked = replace(snapshot, markers=Tier((), (Marker(id="m", body=Rows((1,)), file="a"),)))
@@ -162,6 +182,9 @@ def test_files_are_paired_with_what_replaced_them(snapshot: Snapshot) -> None:
     new = task("n", 0, 0, sequence=9, data_change=True)
     assert keys([task("a")], [task("b", origin="a")]) == {("a", "b")}
     assert keys([task("b", origin="a")], [task("a")]) == {("b", "a")}
+    # By what it says, whatever bounds say.
+    assert keys([task("b", 5, 5, origin="a")], [task("a", 0, 0)]) == {("b", "a")}
+    assert keys([task("a", 5, 5)], [task("b", 0, 0, origin="a")]) == {("a", "b")}
     assert keys([task("a")], [new]) == {("a", ""), ("", "n")}
     assert keys([task("a")], [new], mixed=True) == {("a", "n")}
     assert keys([task("a")], [task("n", 0, 0, sequence=8)]) == {("a", "n")}
@@ -250,10 +273,20 @@ def test_a_step_applies_to_files_that_come_back_the_deletes_that_both_states_hav
     assert planned(both, of(snapshot, 9, [], [kept])) == [((("a", ["m"], []),), ())]
     assert planned(both, of(snapshot, 9, [old, new], [kept])) == [((), (("b", [], []),))]
     assert planned(both, of(snapshot, 9, [old], [kept])) == []
-    # What a merge brings may hold rows of what it replaces.
+    # What a merge brings may hold rows of what it replaces; what another commit brings may not.
     assert planned(both, of(snapshot, 9, [new], [kept], MERGE)) == [
         ((("a", ["m"], []),), (("b", [], []),)),
     ]
+    assert planned(both, of(snapshot, 9, [new], [kept], "overwrite")) == [
+        ((), (("b", [], []),)),
+        ((("a", ["m"], []),), ()),
+    ]
+    # New files have the deletes of their own commit, and of erasures that were opened since.
+    of_new = Marker(id="v", body=Rows((1,)), file="b", sequence=9)
+    erased = Marker(id="e", body=KeyRange(1, upper=5), sequence=12, erasure="e")
+    assert planned(before, of(snapshot, 9, [new], [kept, of_new])) == [((), (("b", ["v"], []),))]
+    since = of(snapshot, 8, [], [kept, erased])
+    assert planned(since, of(snapshot, 9, [new], [kept, erased])) == [((), (("b", ["e"], []),))]
 
 
 def test_a_step_loads_the_deletes_that_files_which_come_back_need(snapshot: Snapshot) -> None:
@@ -273,6 +306,11 @@ def test_a_step_loads_the_deletes_that_files_which_come_back_need(snapshot: Snap
     assert isinstance(plan_step(of_leaf(8), of_leaf(9, new), SCHEMA), Step), (
         "only its own can hit it"
     )
+    merged = of_leaf(9, new)
+    commit = replace(merged.snapshot.commit, operation=MERGE)
+    merged = replace(merged, snapshot=replace(merged.snapshot, commit=commit))
+    assert isinstance(plan_step(of_leaf(8), merged, SCHEMA), Step), "it replaces nothing"
+    assert plan_step(of_leaf(8, old), merged, SCHEMA) == NeedMore(here, here)
     assert isinstance(plan_step(of_leaf(8, old), of_leaf(9, old), SCHEMA), Step)
     moved = replace(old, file=replace(old.file, sequence=4))
     assert plan_step(of_leaf(8, old), of_leaf(9, moved), SCHEMA) == NeedMore(here, here)
@@ -307,5 +345,84 @@ def test_files_that_new_deletes_may_hit_are_looked_for_in_leaves_that_any_of_the
     of_file = Marker(id="f", body=Rows((1,)), file="i", sequence=9)
     assert needed(of_file) == {"i"} and needed(of_file, others=["i"]) == set()
     assert needed(replace(of_file, file="x")) == ["0", "10", "20"]
+    inline = replace(low, id="inline")
+    assert needed(replace(low, sequence=4)) == ["0"], "by bounds, whatever came when"
+    both = State(
+        replace(
+            snapshot, files=Tier((), tuple(t.file for t in (task("i", 0, 9), task("j", 20, 29))))
+        )
+    )
+    assert set(_touched(both, [inline, high], SCHEMA, set())) == {"i", "j"}
+    assert set(_touched(both, [inline], SCHEMA, set())) == {"i"}
     far = Marker(id="far", body=KeyRange(1, lower=99), sequence=9)
     assert needed(far) == set() and needed(far, of_file) == {"i"}
+
+
+def test_segments_that_both_states_have_are_neither_loaded_nor_compared(snapshot: Snapshot) -> None:
+    """With the same dead entries; of others what is not loaded is asked for, of either state."""
+    shared, one, other = (
+        Segment(id=name, count=2, size=9, rows=10, sequence=3)
+        for name in ("shared", "one", "other")
+    )
+    died = replace(shared, dead=FrozenBitMap((1,)))
+    files = {
+        name: tuple(task(f"{name}{n}", n, n).file for n in range(2))
+        for name in ("shared", "one", "other")
+    }
+
+    def of_leaves(version: int, leaves: Any, loaded: Any) -> State:
+        state = of(snapshot, version, [], [])
+        content = replace(state.snapshot, files=Tier(tuple(leaves), ()))
+        return State(content, Contents(files={name: files[name] for name in loaded}))
+
+    def step(before: Any, after: Any, loaded: Any = (), more: Any = None) -> Any:
+        states = of_leaves(8, before, loaded), of_leaves(9, after, loaded if more is None else more)
+        found = plan_step(*states, SCHEMA)
+        if isinstance(found, NeedMore):
+            return [[s.id for s in side.files] for side in (found.before, found.after)]
+        return {
+            tuple("".join(t.file.key for t in side) for side in (u.before, u.after))
+            for u in found.units
+        }
+
+    assert step([shared], [shared]) == set()
+    assert step([shared], [shared, other]) == [[], ["other"]]
+    assert step([shared, one], [shared]) == [["one"], []]
+    assert step([shared, one], [shared, other]) == [["one"], ["other"]]
+    assert step([shared, one], [shared, other], ["one"]) == [[], ["other"]]
+    assert step([shared], [died]) == [["shared"], ["shared"]]
+    assert step([shared], [died], ["shared"], []) == [[], ["shared"]]
+    assert step([shared], [died], ["shared"]) == {("shared1", "")}
+    assert step([shared], [shared, other], ["other"]) == {("", "other0"), ("", "other1")}
+    assert step([shared, one], [shared], ["one"]) == {("one0", ""), ("one1", "")}
+    node = Segment(id="node", count=4, size=9, rows=20, sequence=3, level=1)
+    assert step([shared], [shared, node]) == [[], ["node"]], "of which nothing is known"
+    assert step([node], [node]) == set()
+
+
+def test_files_are_read_in_the_columns_asked_for_and_those_that_deletes_name(
+    snapshot: Snapshot,
+) -> None:
+    """Also where these were dropped since, at whatever level; the others keep their names."""
+    id_, x, struct = (
+        Field(1, "id", LONG),
+        Field(2, "x", LONG),
+        Field(3, "s", Struct((Field(4, "n", LONG),))),
+    )
+    wide = replace(struct, type=Struct((Field(4, "n", LONG), Field(5, "m", LONG))))
+    now = replace(snapshot, schemas=(Schema(1, (id_, struct)),), schema_id=1)
+    then = replace(snapshot, schemas=(Schema(0, (id_, x, wide)),), schema_id=0)
+    schema = Schema(7, (id_, struct))
+
+    def of_field(*ids: int) -> list[Marker]:
+        return [Marker(id=f"{n}", body=KeyRange(n, upper=5), sequence=9) for n in ids]
+
+    for named in ((), (1,), (1, 3), (1, 3, 4)):
+        assert reading_schema(schema, of_field(*named), then, now) is schema
+    for named in ((2,), (1, 5), (1, 2, 3, 4, 5)):
+        found = reading_schema(schema, of_field(*named), then, now)
+        assert found.id == -1 and found.fields_by_id.keys() == {1, 2, 3, 4, 5}
+        names = {field.id: field.name for field in found.fields_by_id.values()}
+        assert [names[n] for n in (1, 3, 4)] == ["id", "s", "n"]
+        assert (names[2], names[5]) == ("x (dropped, field 2)", "m (dropped, field 5)")
+        assert found.fields[:2] == (id_, replace(wide, type=found.fields[1].type))

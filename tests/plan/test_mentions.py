@@ -49,6 +49,14 @@ def test_a_text_is_found_in_each_spelling(value: bytes, is_there: bool) -> None:
     assert names_any(value, ["Bob", TEXT]) is is_there and not names_any(value, ["Bob"])
 
 
+def test_a_text_is_within_one_reading_of_a_value() -> None:
+    """What ends in one and goes on in another is nowhere."""
+    value = b"Ada!"
+    first = value.decode("utf-16-le")
+    assert names_any(value, [TEXT, first]) and not names_any(value, [f"Ada!\n{first}"])
+    assert names_any(value, [f"Ada!\n{first}", "Ada!"])
+
+
 @pytest.mark.parametrize("size", [16 * 1024 - 1, 16 * 1024, 16 * 1024 + 1])
 def test_long_values_are_read_like_short_ones(size: int) -> None:
     text = TEXT.encode()

@@ -16,7 +16,7 @@ from test_rows_against_a_model import LEAVES, NEW, OLD, PREDICATES, bounds, valu
 from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, Rows, Types, Where
 from inlay.format.file_entries import FileEntries
 from inlay.format.leaves import decode_files, encode_files
-from inlay.format.predicate import TRUE, Comparison, Literal
+from inlay.format.predicate import TRUE, And, Comparison, Literal
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Segment
 from inlay.ops.cache import ObjectCache
@@ -107,9 +107,44 @@ def test_only_entries_that_may_match_become_objects() -> None:
     every = decode_files(encode_files(found, Types((NEW,))), key="k")
     kept, others = leaf_candidates(replace(leaf, dead=FrozenBitMap([5])), every, TRUE)
     assert (len(kept), others) == (999, 0)
+    # Entries that are objects already are all looked at by everything known.
+    some = replace(leaf, count=3, dead=FrozenBitMap([1]))
+    for predicate in (TRUE, Comparison(1, "=", Literal(long, 77))):
+        objects, others = leaf_candidates(some, tuple(found[:3]), predicate)
+        assert ([entry.key for entry in objects], others) == (["0.parquet", "2.parquet"], 0)
     # An entry that goes elsewhere does not take the others along.
     assert pickle.loads(pickle.dumps(left)) == left
     assert len(pickle.dumps(left)) < 1_000
+
+
+def test_entries_are_left_out_by_the_columns_that_the_condition_names() -> None:
+    """Not by others of the same type, nor by bounds that are NaN's neighbours."""
+    text, double = Primitive("string"), Primitive("double")
+    low, high = ColumnStats("a", "b", 0), ColumnStats("x", "z", 0)
+    numbers = ColumnStats(1.0, 2.0, 0, has_nan=None)
+    plain: dict[str, Any] = {"size": 1, "footer_size": 9, "rows": 4, "row_groups": 1}
+    found = [
+        DataFile(key="0", schema_id=1, stats={3: low, 8: high, 2: numbers}, **plain),
+        DataFile(key="1", schema_id=1, stats={3: high, 8: low}, **plain),
+        DataFile(key="2", schema_id=1, stats={8: low}, **plain),
+    ]
+    made = decode_files(encode_files(found, Types((NEW,))), key="k")
+    leaf = Segment(id="l", count=3, size=1, sequence=2)
+    for predicate, keys in (
+        (Comparison(3, "=", Literal(text, "a")), "02"),
+        (Comparison(3, "<=", Literal(text, "x")), "012"),
+        (Comparison(3, "<=", Literal(text, "w")), "02"),
+        (Comparison(3, ">=", Literal(text, "b")), "012"),
+        (Comparison(3, ">=", Literal(text, "c")), "12"),
+        (Comparison(8, "=", Literal(text, "a")), "12"),
+        (
+            And((Comparison(8, "=", Literal(text, "a")), Comparison(3, ">", Literal(text, "m")))),
+            "12",
+        ),
+        (Comparison(2, "=", Literal(double, 9.0)), "012"),
+    ):
+        left, others = leaf_candidates(leaf, made, predicate)
+        assert ("".join(entry.key for entry in left), others) == (keys, 3 - len(keys)), predicate
 
 
 RANGES = st.builds(

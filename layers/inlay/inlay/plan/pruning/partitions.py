@@ -108,7 +108,7 @@ def with_partition_values(schema: Schema, recorded: Schema, partition: Partition
         if was is None or not isinstance(was.type, Primitive):
             return field
         value = value_in(was, partition)
-        if value is not None and was.type != field.type:
+        if value is not None:
             assert isinstance(field.type, Primitive)
             value = widened(value, was.type, field.type)
         return replace(field, default=value, in_partition=None)
@@ -132,8 +132,8 @@ class PartitionFact(Record):
         return not comparable or self.value in _partitions(self.transform, kind, values)
 
     def admits_prefix(self, prefix: str) -> bool:
-        """False only when no value of the column starts with the prefix."""
-        if self.transform.name not in ("identity", "truncate") or not isinstance(self.value, str):
+        """False only when no value of the column, a text, starts with the prefix."""
+        if not isinstance(self.value, str):  # a bucket
             return True
         return self.value.startswith(prefix) or prefix.startswith(self.value)
 

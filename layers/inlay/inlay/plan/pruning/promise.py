@@ -7,8 +7,6 @@ It is a guess where they are not: whoever counts the rows that are as good knows
 from __future__ import annotations
 
 from collections.abc import Iterable
-from operator import itemgetter
-from typing import Any
 
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Value
@@ -29,7 +27,7 @@ def promised(
     >>> promised(spans, 4, descending=True)
     (85, 2)
     """
-    rows_at: list[tuple[Any, Value, int, int]] = []
+    rows_at: list[tuple[Value, int, int]] = []
     for known, rows, ordinal in spans:
         better, worse = known.upper, known.lower
         if not descending:
@@ -39,11 +37,11 @@ def promised(
         others = rows - 1 - (rows if known.null_count is None else known.null_count)
         if not descending and known.has_nan is not False:
             others = 0  # NaN is after every bound
-        rows_at.append((order_key(better), better, 1, ordinal))
-        rows_at.append((order_key(worse), worse, max(0, others), ordinal))
-    rows_at.sort(key=itemgetter(0), reverse=descending)  # equal ones stay in their order
+        rows_at += [(better, 1, ordinal), (worse, max(0, others), ordinal)]
+    # Equal ones stay in their order.
+    rows_at.sort(key=lambda at: order_key(at[0]), reverse=descending)
     counted = 0
-    for _, value, rows, ordinal in rows_at:
+    for value, rows, ordinal in rows_at:
         counted += rows
         if counted >= limit:
             return value, ordinal
@@ -57,7 +55,7 @@ def may_be_as_good(
     bound = known.upper if descending else known.lower
     if bound is None or (descending and known.has_nan is not False):
         return True
-    at, least = order_key(bound), order_key(value)
-    if at == least:
-        return not better
-    return bool(at > least) is descending
+    high, low = order_key(bound), order_key(value)
+    if not descending:
+        high, low = low, high
+    return bool(high > low or (high == low and not better))

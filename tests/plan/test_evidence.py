@@ -1,0 +1,244 @@
+"""What metadata proves about one file: whose word it is, and what holds for columns that the file lacks or
+the table has no more."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from inlay.format.entry import ColumnStats, DataFile, KeyRange, Keys, Marker, Rows, Where
+from inlay.format.predicate import Comparison, Constant, In, Literal
+from inlay.format.schema import Field, Primitive, Schema, Struct
+from inlay.format.snapshot import PartitionField, PartitionSpec, Segment
+from inlay.plan.pruning.prune import Absent, Evidence, absent_column, for_content, may_match
+from inlay.plan.scan import FileTask, marker_may_hit, plan_scan, reference_may_hit
+
+INT, LONG, TEXT, DOUBLE = (Primitive(name) for name in ("int32", "int64", "string", "double"))
+A = Field(1, "a", LONG)
+OLD = Schema(0, (A,))
+WITHIN = Schema(1, (A, Field(5, "s", Struct((Field(6, "n", LONG),)))))
+NEW = Schema(
+    2,
+    (
+        A,
+        Field(2, "b", LONG, default=7),
+        Field(3, "x", DOUBLE, default=math.nan),
+        Field(4, "plain", TEXT),
+        Field(5, "s", Struct((Field(6, "n", LONG), Field(7, "m", TEXT, default="q")))),
+    ),
+)
+ROWS = 5
+
+
+def file(schema: Schema = OLD, **options: Any) -> DataFile:
+    plain = {"size": 9, "footer_size": 9, "rows": ROWS, "row_groups": 1}
+    known = {"stats": {1: ColumnStats(0, 9, 0)}, "schema_id": schema.id, "sequence": 3}
+    return DataFile(**{"key": "f", **plain, **known, **options})
+
+
+def test_a_file_has_null_or_the_default_of_a_column_that_came_later() -> None:
+    evidence = Evidence(NEW, (OLD, WITHIN))
+
+    def known(schema: Schema, field_id: int) -> ColumnStats | None:
+        return evidence.column(file(schema), field_id)
+
+    assert known(OLD, 2) == ColumnStats(7, 7, 0, has_nan=False, kind=LONG)
+    nan = known(OLD, 3)
+    assert nan == ColumnStats(null_count=0, has_nan=True, kind=DOUBLE), "it is in no bounds"
+    assert known(OLD, 4) == ColumnStats(null_count=ROWS, has_nan=False, kind=TEXT)
+    # A struct that is missing is NULL as a whole; in one that is there the default holds where it is not.
+    assert known(OLD, 7) == ColumnStats(null_count=ROWS, has_nan=False, kind=TEXT)
+    assert known(WITHIN, 7) == ColumnStats("q", "q", None, has_nan=False, kind=TEXT)
+    assert known(NEW, 4) is known(NEW, 7) is None, "it may have any value"
+    assert absent_column(NEW, 5, lambda field: field.id == 1) == Absent(None, None)
+    assert absent_column(NEW, 7, lambda field: field.id != 7) == Absent("q", TEXT, within=True)
+    assert absent_column(NEW, 7, lambda field: True) is None
+
+
+def test_statistics_of_a_column_that_was_dropped_stay_as_they_were_recorded() -> None:
+    """Deletes may name it still."""
+    evidence = Evidence(Schema(4, ()), (OLD,))
+    recorded = file()
+    assert evidence.column(recorded, 1) is recorded.stats[1]
+    of_struct = file(WITHIN, stats={5: ColumnStats(null_count=2)})
+    assert Evidence(NEW, (WITHIN,)).column(of_struct, 5) is of_struct.stats[5]
+    # In another schema than the table's, if asked.
+    found = evidence.column(recorded, 1, OLD)
+    assert found == replace(recorded.stats[1], kind=LONG)
+
+
+def test_a_condition_within_a_struct_that_a_file_has_is_not_decided_by_the_default() -> None:
+    """The struct may be NULL; where the file lacks it as a whole, it is."""
+    schemas = [OLD, WITHIN, NEW]
+    asked = Comparison(7, "=", Literal(TEXT, "q"))
+    assert for_content(asked, OLD.id, schemas) == Constant(None)
+    assert for_content(asked, WITHIN.id, schemas) == asked == for_content(asked, NEW.id, schemas)
+    assert for_content(Comparison(7, "=", Literal(TEXT, "r")), OLD.id, schemas) == Constant(None)
+
+
+def test_what_others_wrote_is_not_trusted_file_by_file() -> None:
+    by_a = PartitionSpec(1, (PartitionField(1, "identity", "a"),))
+    evidence = Evidence(OLD, (), [by_a])
+    ours, theirs, more = file(), file(key="g", event="e"), file(key="h", adopted=True)
+    for _ in range(2):
+        for entry in (ours, theirs, more, theirs, ours):
+            known = evidence.trusted(entry)
+            assert (known.get(1) is None) is entry.is_foreign
+            assert known.get(1) == evidence.trusted(entry).get(1)
+        stored = file(key="i", event="e", stats={}, schema_id=9)
+        other = Evidence(OLD, [Schema(9, (replace(A, in_partition=0),))])
+        for value in (4, 5):
+            column = other.trusted(replace(stored, partition=(value,)))[1]
+            assert (column.lower, column.upper) == (value, value), "values that are there alone"
+    assert evidence.trusted(theirs) is evidence.trusted(theirs), "made once for all erasures"
+    of_partition = file(event="e", spec_id=1, partition=(4,))
+    assert evidence.of(of_partition)[1].upper == 4 and evidence.trusted(of_partition).get(1) is None
+
+
+def test_what_is_known_of_a_file_lists_its_statistics_and_partition() -> None:
+    by_b = PartitionSpec(1, (PartitionField(2, "identity", "b"),))
+    evidence = Evidence(NEW, (), [by_b])
+    for spec_id, listed in ((0, {1}), (1, {1, 2})):
+        known = evidence.of(file(NEW, spec_id=spec_id, partition=(4,) if spec_id else ()))
+        assert set(known) == listed and len(known) == len(listed)
+        assert 4 not in known and (known.get(2) is not None) is (spec_id == 1)
+
+
+def reference(stats: dict[int, ColumnStats], schema: Schema = OLD, rows: int = 10) -> Segment:
+    return Segment(id="s", count=2, size=9, rows=rows, stats=stats, schema_id=schema.id)
+
+
+NARROW = Schema(0, (Field(1, "a", INT),))
+WIDER = Schema(1, (Field(1, "a", LONG), Field(2, "b", LONG)))
+
+
+def test_a_reference_is_in_the_types_of_the_newest_below_it() -> None:
+    evidence = Evidence(WIDER, (NARROW, WIDER))
+    old, new = (
+        reference({1: ColumnStats(1, 5, 0)}, NARROW),
+        reference({1: ColumnStats(3, 2**40, 0, kind=LONG), 2: ColumnStats(1, 2, 0)}, WIDER),
+    )
+    for references in ([old, new], [new, old]):
+        schema_id, stats = evidence.of_references(references)
+        assert schema_id == WIDER.id
+        assert stats == {1: ColumnStats(1, 2**40, 0, kind=LONG)}, "what each of them bounds"
+    assert evidence.of_references([old]) == (NARROW.id, {1: ColumnStats(1, 5, 0, kind=INT)})
+    # A type that is given counts, else that of the schema it is asked in.
+    of_int = reference({1: ColumnStats(1, 5, 0, kind=INT), 9: ColumnStats(1, 5, 0)}, NARROW)
+    assert evidence.of_reference(of_int) == {1: ColumnStats(1, 5, 0, kind=LONG)}
+    assert evidence.of_reference(of_int, NARROW) == {1: ColumnStats(1, 5, 0, kind=INT)}
+    text = Evidence(Schema(2, (Field(1, "a", TEXT),)), (NARROW,))
+    assert text.of_reference(of_int) == {1: ColumnStats(null_count=0, kind=TEXT)}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "kept"), [(0, 9, True), (0, None, True), (None, 9, True), (None, None, False)]
+)
+def test_a_reference_has_columns_with_a_bound_alone(
+    low: int | None, high: int | None, kept: bool
+) -> None:
+    evidence = Evidence(OLD)
+    stats = {1: ColumnStats(low, high, 0, kind=LONG)}
+    _, of_files = evidence.of_files([file(stats=stats), file(key="g", stats=stats)], [1])
+    _, of_references = evidence.of_references([reference(stats), reference(stats)])
+    assert of_files == of_references == (stats if kept else {})
+
+
+@pytest.mark.parametrize("foreign", [(), ("f",), ("g",), ("f", "g")])
+def test_a_reference_is_sure_if_no_file_below_it_is_anothers(foreign: tuple[str, ...]) -> None:
+    files = [file(key=key, event="e" if key in foreign else None) for key in "fg"]
+    _, stats = Evidence(OLD).of_files(files, [1])
+    assert stats[1].sure is stats[1].exact is (not foreign)
+
+
+# -- deletes ----------------------------------------------------------------------------------------
+
+
+def is_(op: Any, value: Any) -> Comparison:
+    return Comparison(1, op, Literal(LONG, value))
+
+
+def test_a_delete_may_hit_files_under_a_reference_unless_bounds_are_apart() -> None:
+    evidence = Evidence(OLD)
+    known = reference({1: ColumnStats(0, 9, 0, kind=LONG)})
+
+    def keys(low: int, high: int) -> Keys:
+        return Keys((1,), "k", 1, 5, {1: ColumnStats(low, high, 0, kind=LONG)})
+
+    for body, hits in (
+        (KeyRange(1, 5, 6), True),
+        (KeyRange(1, 10, None), False),
+        (Where(is_("=", 9)), True),
+        (Where(is_(">", 9)), False),
+        (keys(9, 20), True),
+        (keys(10, 20), False),
+        (Rows((1,)), True),
+        (KeyRange(77, 5, 6), True),  # of a column that the schema lacks nothing is known
+    ):
+        marker = Marker(id="m", body=body, sequence=9)
+        assert reference_may_hit(marker, known, evidence) is hits, body
+        assert reference_may_hit(marker, reference({}), evidence)
+        assert marker_may_hit(marker, file(), evidence) is hits, body
+
+
+def test_an_erasure_leaves_out_no_file_because_of_anothers_statistics() -> None:
+    evidence = Evidence(OLD)
+    for erasure, event, hits in (
+        (None, None, False),
+        (None, "e", False),
+        ("x", None, False),
+        ("x", "e", True),
+    ):
+        far = Marker(id="m", body=Where(is_(">", 9)), sequence=9, erasure=erasure)
+        entry = file(event=event)
+        assert marker_may_hit(far, entry, evidence) is hits
+        [task] = plan_scan([entry], [far], evidence=evidence).tasks
+        assert bool(task.markers) is hits
+        [task] = plan_scan(
+            [entry], [far, replace(far, body=Rows((1,)), file="f", erasure=None)], evidence=evidence
+        ).tasks
+        assert task.decides_by_rows is hits
+
+
+def test_a_condition_that_statistics_decide_is_asked_again_of_rows_that_others_wrote() -> None:
+    """Their statistics may leave the file out, and never stand for its rows."""
+    evidence = Evidence(OLD)
+    sure, part = is_(">=", 0), is_(">", 5)
+    for event, by_rows, asked, rest in (
+        (None, False, sure, Constant(True)),
+        (None, False, part, part),
+        ("e", False, sure, sure),
+        ("e", True, sure, sure),
+        ("e", False, part, part),
+    ):
+        [task] = plan_scan([file(event=event)], [], asked, evidence=evidence, by_rows=by_rows).tasks
+        assert task.predicate == rest, (event, by_rows, asked)
+
+
+def test_a_task_reads_what_its_file_lacks_from_the_partition() -> None:
+    in_partition = Schema(1, (replace(A, in_partition=0), Field(2, "b", LONG)))
+    plain = FileTask(file=file(partition=(4,)), schema=OLD)
+    assert plain.with_values(NEW) is NEW
+    found = replace(plain, schema=in_partition).with_values(NEW)
+    assert found == replace(NEW, fields=(replace(A, default=4), *NEW.fields[1:]))
+
+
+def test_numbers_and_nan_are_looked_for_together() -> None:
+    """The last of a list is NaN, where it has one: the others are numbers like any."""
+    without, with_nan = (
+        {1: ColumnStats(1.0, 2.0, 0, has_nan=has, kind=DOUBLE)} for has in (False, True)
+    )
+    nan = math.nan
+    for values, may, may_with in (
+        ((1.0, nan), True, True),
+        ((nan,), False, True),
+        ((0.0, nan), False, True),
+        ((0.0, 2.0, nan), True, True),
+        ((0.0, 3.0), False, False),
+    ):
+        asked = In(1, DOUBLE, values)
+        assert may_match(asked, without, 3) is may, values
+        assert may_match(asked, with_nan, 3) is may_with, values
