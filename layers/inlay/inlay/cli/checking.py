@@ -51,7 +51,8 @@ def verify(
     with connected(table) as context:
         result = inlay.verify(table, depth=depth, max_versions=max_versions, context=context)
     if as_json:
-        print_record(_verified_record(result), as_json=True)
+        findings = [_facts(f) for f in result.findings]
+        print_record({"ok": result.ok, **plain(result), "findings": findings}, as_json=True)
     else:
         _print_verified(table, result)
     if not result.ok:
@@ -80,19 +81,12 @@ def repair(
     with connected(table) as context:
         result = inlay.repair(table, dry_run=not apply, context=context)
     if as_json:
-        print_record(_repaired_record(result), as_json=True)
+        refused = [_facts(f) for f in result.refused]
+        print_record({"ok": result.ok, **plain(result), "refused": refused}, as_json=True)
     else:
         _print_repaired(table, result)
     if not result.ok:
         raise typer.Exit(EXIT_CODES[ErrorKind.PAGE])
-
-
-def _verified_record(result: Verified) -> dict[str, Any]:
-    return {"ok": result.ok, **plain(result), "findings": [_facts(f) for f in result.findings]}
-
-
-def _repaired_record(result: Repaired) -> dict[str, Any]:
-    return {"ok": result.ok, **plain(result), "refused": [_facts(f) for f in result.refused]}
 
 
 def _facts(finding: Finding) -> dict[str, Any]:

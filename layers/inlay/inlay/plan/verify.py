@@ -385,15 +385,11 @@ def check_marker(
             if entry is not None and rows > entry.rows:
                 yield f"marks {rows} rows of a file of {entry.rows} rows"
         case KeyRange() | Where() | Keys():
-            yield from _unknown_fields(fields_of_marker(marker), schemas)
+            for field_id in sorted(fields_of_marker(marker)):
+                if all(s.path_of(field_id) is None for s in schemas):
+                    yield f"names field {field_id}, which no schema has"
         case _:
             assert_never(marker.body)
-
-
-def _unknown_fields(ids: Iterable[int], schemas: Sequence[Schema]) -> Iterator[str]:
-    for field_id in sorted(ids):
-        if all(s.path_of(field_id) is None for s in schemas):
-            yield f"names field {field_id}, which no schema has"
 
 
 def _twice(what: str, counts: Counter[str]) -> Iterator[Finding]:

@@ -313,10 +313,7 @@ class MemoryStore:
         if_match: str | None = None,
         version_id: str | None = None,
     ) -> Got | Missing | Refused:
-        rules.check_key(key)
-        with self._region.lock:
-            date_us = self._region.now_us()
-            held = self._bucket.find(key, version_id)
+        date_us, held = self._find(key, version_id)
         if held is None:
             return Missing(date_us)
         if if_match is not None and held.etag != if_match:
@@ -325,21 +322,15 @@ class MemoryStore:
         return _got(held, start, end, date_us)
 
     def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
-        rules.check_key(key)
         rules.check_suffix_length(length)
-        with self._region.lock:
-            date_us = self._region.now_us()
-            held = self._bucket.find(key, version_id)
+        date_us, held = self._find(key, version_id)
         if held is None:
             return Missing(date_us)
         size = len(held.body)
         return _got(held, max(0, size - length), size, date_us)
 
     def head(self, key: str, *, version_id: str | None = None) -> Head | Missing:
-        rules.check_key(key)
-        with self._region.lock:
-            date_us = self._region.now_us()
-            held = self._bucket.find(key, version_id)
+        date_us, held = self._find(key, version_id)
         if held is None:
             return Missing(date_us)
         info = ObjectInfo(
@@ -352,6 +343,11 @@ class MemoryStore:
             dict(held.headers),
         )
         return Head(info, date_us)
+
+    def _find(self, key: str, version_id: str | None) -> tuple[int, Version | None]:
+        rules.check_key(key)
+        with self._region.lock:
+            return self._region.now_us(), self._bucket.find(key, version_id)
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         for key, held in self._held(prefix, start_after):

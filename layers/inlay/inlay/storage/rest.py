@@ -46,11 +46,7 @@ _LOG: Final = logging.getLogger("inlay.storage")
 _QUERY: Final = re.compile(r"\?\S+")
 
 
-def _connections() -> dict[str | None, urllib3.PoolManager]:
-    return {}
-
-
-_pools = PerProcess(_connections)
+_pools: PerProcess[dict[str | None, urllib3.PoolManager]] = PerProcess(dict)
 
 
 def pool(url: str) -> urllib3.PoolManager:

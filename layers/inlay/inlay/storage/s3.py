@@ -359,10 +359,7 @@ class S3Store:
         )
         if isinstance(answer, _Answer):
             return _written(answer)
-        refused = _refused(answer) if condition is not None else None
-        if refused is None:
-            raise self._unexpected(answer, key)
-        return refused
+        return self._refused(answer, key, conditional=condition is not None)
 
     def put_locked(self, key: str, body: bytes, *, mode: str, until_us: int) -> Written | Refused:
         """PUT of an object that is not there yet, which nobody may delete until then (S3 Object Lock)."""
@@ -380,10 +377,7 @@ class S3Store:
         )
         if isinstance(answer, _Answer):
             return _written(answer)
-        refused = _refused(answer)
-        if refused is None:
-            raise self._unexpected(answer, key)
-        return refused
+        return self._refused(answer, key, conditional=True)
 
     def copy(
         self,
@@ -410,10 +404,7 @@ class S3Store:
         if answer.status == 404:
             return Missing(answer.date_us)
         conditional = condition is not None or if_source_match is not None
-        refused = _refused(answer) if conditional else None
-        if refused is None:
-            raise self._unexpected(answer, key)
-        return refused
+        return self._refused(answer, key, conditional=conditional)
 
     def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
         return self._delete({"Key": key} for key in keys)
@@ -546,10 +537,7 @@ class S3Store:
             return _written(answer)
         if answer.status == 404 and not isinstance(condition, IfMatch):
             return Missing(answer.date_us)
-        refused = _refused(answer) if condition is not None else None
-        if refused is not None:
-            return refused
-        raise self._unexpected(answer, key)
+        return self._refused(answer, key, conditional=condition is not None)
 
     def abort_multipart(self, key: str, upload_id: str) -> None:
         answer = self._ask("abort_multipart_upload", key, UploadId=upload_id)
@@ -736,6 +724,18 @@ class S3Store:
         content: Mapping[str, Any] = by_sdk(self.client, self._name, operation, arguments)
         return content
 
+    def _refused(self, declined: _Declined, key: str, *, conditional: bool) -> Refused:
+        """The outcome of a conditional write; raises what is not about its condition."""
+        match declined.status:
+            case 412 if conditional:
+                return Refused("exists", declined.date_us)
+            case 404 if conditional:
+                return Refused("missing", declined.date_us)
+            case 409 if conditional:
+                return Refused("race", declined.date_us)
+            case _:  # a failure
+                raise self._unexpected(declined, key)
+
     def _unexpected(self, declined: _Declined, key: str) -> InlayError:
         """The error for an answer that is not one of the request's expected outcomes."""
         return s3_errors.of_answer(
@@ -866,19 +866,6 @@ def _got(answer: _Answer, byte_range: ByteRange | None) -> Got:
 def _written(answer: _Answer) -> Written:
     content = answer.content
     return Written(http_rules.bare_etag(content["ETag"]), answer.date_us, content.get("VersionId"))
-
-
-def _refused(declined: _Declined) -> Refused | None:
-    """The outcome of a conditional write; None if the answer is not about its condition."""
-    match declined.status:
-        case 412:
-            return Refused("exists", declined.date_us)
-        case 404:
-            return Refused("missing", declined.date_us)
-        case 409:
-            return Refused("race", declined.date_us)
-        case _:  # a failure
-            return None
 
 
 def _is_gone(declined: _Declined, version_id: str | None) -> bool:

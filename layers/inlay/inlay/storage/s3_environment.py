@@ -175,11 +175,7 @@ def _place(bucket: str, endpoint: str | None, region: str) -> tuple[str, str] | 
 # -- connections ----------------------------------------------------------------------------------
 
 
-def _none() -> dict[tuple[str, str | None], Connections]:
-    return {}
-
-
-_of_process = PerProcess(_none)
+_of_process: PerProcess[dict[tuple[str, str | None], Connections]] = PerProcess(dict)
 
 
 def _send(connections: Connections) -> Callable[..., Answer]:

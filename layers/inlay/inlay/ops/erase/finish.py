@@ -285,31 +285,20 @@ class _Sweeper(Mutable):
         return not isinstance(outcome, Conflicted)
 
     def _with_rows(
-        self,
-        contents: RefContents,
-        look: LastCheck,
-        findings: Mapping[str, Findings],
+        self, contents: RefContents, look: LastCheck, findings: Mapping[str, Findings]
     ) -> dict[str, Findings]:
         """With the rows that have a text of the condition in any column, where it names one."""
         from inlay.ops.erase.subject import search_for_each  # only where it is asked for
 
         texts = {name: own for name, by in look.asked.items() if (own := texts_of(by))}
         rows = search_for_each(self.ctx, contents, texts, look.rows) if texts else {}
-        hidden = look.texts
-        with_rows = {
-            name: tuple((shown_name(column, hidden), n, files) for column, n, files in places)
-            for name, places in rows.items()
-        }
-        return {
-            **findings,
-            **{n: replace(findings[n], rows_with=places) for n, places in with_rows.items()},
-        }
+        shown = dict(findings)
+        for name, places in rows.items():
+            rows_with = tuple((shown_name(c, look.texts), n, files) for c, n, files in places)
+            shown[name] = replace(findings[name], rows_with=rows_with)
+        return shown
 
-    def _mark_residue(
-        self,
-        contents: RefContents,
-        look: LastCheck,
-    ) -> bool:
+    def _mark_residue(self, contents: RefContents, look: LastCheck) -> bool:
         """Marks files that still name erased values, beside rows that are all older: the next rewrite then
         writes them again. The marker hits none of their rows."""
         doomed = named_by_older_files(self.ctx, look)
@@ -448,10 +437,7 @@ class _Sweeper(Mutable):
         return {n: w for n, w in _waits_for_files(contents, erasures, reason).items() if w}
 
     def _purge_refs(
-        self,
-        loaded: LoadedTable,
-        contents: RefContents,
-        erasures: Sequence[Erasure],
+        self, loaded: LoadedTable, contents: RefContents, erasures: Sequence[Erasure]
     ) -> bool:
         """Whether a branch or tag had to be cleaned: then look again."""
         refs = loaded.snapshot.refs

@@ -94,7 +94,11 @@ def check_landing(
             uploads=tuple(u for u in uploads if u.started_us <= opened_us),
             ingested=older(ingested),
             waiting=tuple(
-                Waiting("landing", v.key, waiting[v] + _which(v))
+                Waiting(
+                    "landing",
+                    v.key,
+                    waiting[v] + ("" if v.is_latest else f" (its version {v.version_id})"),
+                )
                 for v in older(waiting)
                 if v not in excused
             ),
@@ -109,10 +113,6 @@ def check_landing(
         )
 
     return {erasure.id: of(erasure) for erasure in erasures}
-
-
-def _which(version: ObjectVersion) -> str:
-    return "" if version.is_latest else f" (its version {version.version_id})"
 
 
 def _is_from(version: ObjectVersion, opened_us: int) -> bool:

@@ -324,9 +324,10 @@ def advance_erasures(
             before = with_entries(content_ctx, loaded)
             run = rewrite_erased(content_ctx, before, budget, limits, runner)
         except RefNotFound:
-            if not is_dropped(content_ctx):
+            ref = content_ctx.branch
+            if ref is None or ref in read_main(ctx).snapshot.refs:
                 raise
-            continue
+            continue  # dropped meanwhile: nothing of it is left to clean
         runs.append(run)
         adopted = {f.key for f in before.state.files() if f.adopted}
         foreign += [k for d in run.done if d.unit.erased for k in d.unit.inputs if k in adopted]
@@ -364,12 +365,6 @@ def contents_to_clean(ctx: Context, main: LoadedTable) -> Iterator[tuple[Context
             yield content_ctx, load_again(content_ctx, main)
         except RefNotFound:
             continue  # dropped meanwhile
-
-
-def is_dropped(ctx: Context) -> bool:
-    """Whether the branch or tag that was being cleaned has been dropped: then nothing of it is left to
-    clean."""
-    return ctx.branch is not None and ctx.branch not in read_main(ctx).snapshot.refs
 
 
 def erase_status(ctx: Context, *, landing: str | None = None) -> tuple[ErasureStatus, ...]:

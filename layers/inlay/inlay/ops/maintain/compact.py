@@ -160,7 +160,7 @@ def compact(
         plan_compaction,
         target_bytes=target_bytes,
         small_bytes=small_bytes,
-        unit_bytes=unit_bytes_for(memory_bytes),
+        unit_bytes=None if memory_bytes is None else memory_bytes // MEMORY_PER_BYTE,
     )
     if dry_run:
         whole = plan(loaded.state, max_bytes=max_bytes)
@@ -239,11 +239,6 @@ def _hand_over(ctx: Context, loaded: LoadedTable, deadline: float | None) -> Com
     ordered = cluster_metadata(ctx, base=loaded, budget=Budget(deadline=deadline))
     result, totals = _result(Run(loaded), ordered, merged=False), ordered.loaded.snapshot.totals
     return replace(result, left=totals.files, left_bytes=totals.bytes, hand_over=True)
-
-
-def unit_bytes_for(memory_bytes: int | None) -> int | None:
-    """Bytes of files that one unit may sort in this much memory."""
-    return None if memory_bytes is None else memory_bytes // MEMORY_PER_BYTE
 
 
 def carry_out(

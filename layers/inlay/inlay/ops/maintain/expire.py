@@ -50,7 +50,6 @@ from inlay.plan.maintain.roots import (
     expired_before,
     plan_expiry,
     plan_garbage,
-    versions_named_until,
 )
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.refs import heads, held_versions
@@ -233,8 +232,9 @@ class Roots:
         between = range(self.gone_through + 1, current.version)
         bearers: dict[HeadObject, Snapshot] = {}
         for snapshot in chain(self._load(current, self._present(current, between)), [current]):
-            if self._newest is not None:
-                self.kept |= versions_named_until(self._newest, snapshot, since_us=self.since_us)
+            # What refs of a version named was lost, if at all, at the commit after it.
+            if self._newest is not None and snapshot.commit.time_us >= self.since_us:
+                self.kept |= held_versions(self._newest)
             self._newest = snapshot
             self._take(current, snapshot)
             bearers |= dict.fromkeys(heads(snapshot), snapshot)

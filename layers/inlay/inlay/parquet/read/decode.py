@@ -596,7 +596,8 @@ class _GroupReader:
                     key=self.file.task.file.key,
                 )
             if few is not None:
-                table = _without_codes(table.filter(few), self.file.arrow)
+                plain = pa.schema([self.file.arrow.field(name) for name in table.column_names])
+                table = table.filter(few).cast(plain)
             return self._conform(table.to_batches(BATCH_ROWS), schema)
 
     def _check_pages(self, group: Group, leaves: Iterable[int]) -> None:
@@ -663,11 +664,6 @@ def _with_dictionary(metadata: pq.FileMetaData) -> list[str]:
         and shape.physical_type == "BYTE_ARRAY"
         and shape.path == shape.name  # not within another
     ]
-
-
-def _without_codes(table: pa.Table, plain: pa.Schema) -> pa.Table:
-    """The table with the types of `plain`, the file's schema."""
-    return table.cast(pa.schema([plain.field(name) for name in table.column_names]))
 
 
 def _rows_by_value(

@@ -567,7 +567,7 @@ def run_ahead(
         while True:
             # A unit may cost requests to make (the file it is of is opened): none is made before there is
             # a place for it.
-            while flight.has_place:
+            while len(flight.running) < flight.window:
                 upcoming = next(source, None) if upcoming is None else upcoming
                 if upcoming is None or not flight.may_begin(upcoming):
                     break
@@ -600,10 +600,6 @@ class _Flight(Mutable, Generic[T]):
     budget_bytes: int
     window: int
     running: deque[_Running[T]] = field(default_factory=deque)
-
-    @property
-    def has_place(self) -> bool:
-        return len(self.running) < self.window
 
     def may_begin(self, unit: Unit[T]) -> bool:
         return self._has_room(len(self.running), unit.cost_bytes, unit.growth_bytes)

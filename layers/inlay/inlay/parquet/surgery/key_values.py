@@ -40,17 +40,14 @@ def _fields_of(struct: type) -> frozenset[int]:
     return frozenset(key for name, key in vars(struct).items() if not name.startswith("_"))
 
 
-_FILE, _GROUP, _CHUNK, _META, _STATS = map(_fields_of, (File, Group, Chunk, Meta, Stats))
+FILE_FIELDS, GROUP_FIELDS, _CHUNK, _META, _STATS = map(
+    _fields_of, (File, Group, Chunk, Meta, Stats)
+)
 
 
-def known_of_file(tree: Struct) -> Struct:
-    """A footer without unknown fields of its own."""
-    return {key: value for key, value in tree.items() if key in _FILE}
-
-
-def known_of_group(tree: Struct) -> Struct:
-    """A row group without unknown fields of its own."""
-    return {key: value for key, value in tree.items() if key in _GROUP}
+def known(tree: Struct, fields: frozenset[int]) -> Struct:
+    """A footer, or a row group, without fields of its own but the format's `fields` of it."""
+    return {key: value for key, value in tree.items() if key in fields}
 
 
 def unknown_of_file(tree: Struct) -> Struct:
@@ -59,12 +56,12 @@ def unknown_of_file(tree: Struct) -> Struct:
     (field 32767) repeat the bounds of every row group. What they say of a file as a whole is no longer true
     of another file, so surgery never keeps it; those of a row group go with its other metadata once it is
     written again."""
-    return _unknown(tree, _FILE)
+    return _unknown(tree, FILE_FIELDS)
 
 
 def unknown_in_group(group: RowGroup) -> Iterator[tuple[str, Struct]]:
     """Each with its column, "" for the group itself."""
-    yield "", _unknown(group.tree, _GROUP)
+    yield "", _unknown(group.tree, GROUP_FIELDS)
     for chunk in group.columns:
         yield (
             ".".join(chunk.path),

@@ -43,11 +43,12 @@ from inlay.parquet.footer.pages import GroupFate, Layout, OffsetMap, Part, move_
 from inlay.parquet.footer.thrift import STRUCT, Items, Struct
 from inlay.parquet.read.ranges import RangeFile, Source, merge_ranges
 from inlay.parquet.surgery.key_values import (
+    FILE_FIELDS,
+    GROUP_FIELDS,
     NOTHING_PLAIN,
     PandasType,
     erased_pairs,
-    known_of_file,
-    known_of_group,
+    known,
 )
 from inlay.parquet.surgery.row_group import (
     NewGroup,
@@ -439,7 +440,7 @@ def _group_tree(
     tree: Struct = {**old.tree, Group.COLUMNS: Items(STRUCT, trees)}
     if edited is not None:
         metas = [chunk[Chunk.META] for chunk in trees]
-        tree = known_of_group(tree)
+        tree = known(tree, GROUP_FIELDS)
         tree[Group.BYTES] = sum(meta[Meta.UNCOMPRESSED] for meta in metas)
         tree[Group.ROWS] = edited.rows
         if Group.COMPRESSED in tree:
@@ -491,7 +492,7 @@ def new_tree(
     rows: int,
     texts: frozenset[str],
 ) -> Struct:
-    tree = {**known_of_file(footer.tree), File.ROWS: rows, File.GROUPS: Items(STRUCT, groups)}
+    tree = {**known(footer.tree, FILE_FIELDS), File.ROWS: rows, File.GROUPS: Items(STRUCT, groups)}
     if File.KEY_VALUES in tree:
         plain = pandas_types(footer) if judge.edited else NOTHING_PLAIN
         pairs = erased_pairs(tree[File.KEY_VALUES], texts, plain)

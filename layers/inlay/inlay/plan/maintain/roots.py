@@ -278,11 +278,3 @@ def plan_garbage(
             young += 1
     seen = ListingFacts(newest_archive, pointer_us, newest_us, foreign, tuple(decisions))
     return GarbagePlan(tuple(doomed), tuple(unknown), unknown_count, young, seen)
-
-
-def versions_named_until(older: Snapshot, newer: Snapshot, *, since_us: int) -> frozenset[int]:
-    """Versions that refs of `older` named, if it was current after `since_us`: `newer` superseded it, and a
-    ref that `newer` lacks was lost at its commit."""
-    if newer.commit.time_us < since_us:
-        return frozenset()
-    return held_versions(older)
