@@ -148,7 +148,9 @@ def test_an_erasure_from_two_tables_leaves_no_byte_and_a_receipt_in_each():
     assert find(store, Secret(who))
     for n, table in enumerate(made):
         table.maintain.rewrite()
-        assert table.maintain.collect_garbage(life_seconds=0, landing="").receipts
+        assert table.maintain.collect_garbage(
+            life_seconds=0, clock_margin_seconds=0, landing=""
+        ).receipts
         [receipt], _ = table.inspect.receipts()
         assert receipt["id"] == "case-7" and table.count() == 1
         checked = table.inspect.check_receipt("case-7", where="mail = ?", params=[who])

@@ -24,7 +24,6 @@ from ..mutants.__main__ import ROOMS, equivalents
 from ..mutants.operators import Mutant, mutants_of, mutated, probed, swap
 from ..mutants.reach import PACKAGE
 from ..mutants.session import (
-    WAITING_SECONDS,
     Fork,
     Forks,
     _has_polars_threads,
@@ -195,7 +194,10 @@ class Sample(Forks):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_what_a_signal_ends_has_died_and_what_waits_is_undecided(late: bool) -> None:
+def test_what_a_signal_ends_has_died_and_what_waits_is_undecided(
+    monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    monkeypatch.setattr(session, "WAITING_SECONDS", 0.5)
     forks = Sample(lambda _: 0)
 
     def work() -> bytes:
@@ -206,10 +208,6 @@ def test_what_a_signal_ends_has_died_and_what_waits_is_undecided(late: bool) -> 
         return b"survived"
 
     fork = Fork.start(forks, work)
-    if late:
-        while not (fork.folder / "at").exists():
-            time.sleep(0.01)
-        fork.waited = WAITING_SECONDS
     [(_, answer)] = answers([(None, lambda: fork)], 1)
     assert answer == (b"hung: a test" if late else b"ended: by SIGXCPU in a test")
     assert not fork.folder.exists()
