@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.maintenance.bench import new_bench
 
 from inlay.format.entry import ColumnStats, DataFile, KeyRange, Keys, Marker, Rows, Where
 from inlay.format.predicate import Comparison, Constant, In, Literal
 from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.format.snapshot import PartitionField, PartitionSpec, Segment
+from inlay.plan.pruning.compared import compared_columns, uncompared
 from inlay.plan.pruning.prune import Absent, Evidence, absent_column, for_content, may_match
 from inlay.plan.scan import FileTask, marker_may_hit, plan_scan, reference_may_hit
 
@@ -96,6 +98,28 @@ def test_what_others_wrote_is_not_trusted_file_by_file() -> None:
     assert evidence.trusted(theirs) is evidence.trusted(theirs), "made once for all erasures"
     of_partition = file(event="e", spec_id=1, partition=(4,))
     assert evidence.of(of_partition)[1].upper == 4 and evidence.trusted(of_partition).get(1) is None
+
+
+def test_statistics_of_a_key_are_compared_once_in_files_of_others() -> None:
+    plain = new_bench().load().snapshot
+    plain = replace(plain, schemas=(NEW,), schema_id=NEW.id, primary_key=(2, 4))
+    for setting, columns in (
+        (None, (2, 4)),
+        ("all", (1, 2, 3, 4, 6, 7)),
+        ("key", (2, 4)),
+        ("none", ()),
+    ):
+        properties = {} if setting is None else {"ingest.check_statistics": setting}
+        snapshot = replace(plain, properties=properties)
+        assert compared_columns(snapshot) == columns
+        for entry, key, compared, expected in (
+            (file(event="e"), (2, 4), (), (2, 4)),
+            (file(event="e"), (2, 4), (4, 1), (2,)),
+            (file(event="e"), (2, 4), (4, 2), ()),
+            (file(), (2, 4), (), ()),
+        ):
+            due = () if setting == "none" else expected
+            assert uncompared(snapshot, entry, key, compared) == due
 
 
 def test_what_is_known_of_a_file_lists_its_statistics_and_partition() -> None:
