@@ -59,8 +59,10 @@ def check(
             assert any(copy and s <= part.start and part.end <= e for s, e, copy in edges)
 
 
-def exhaustive(segments: Sequence[Segment], least: int, final: bool) -> tuple[int, int] | None:
-    """The least (bytes borrowed, parts) by trying every byte as a boundary."""
+def exhaustive(
+    segments: Sequence[Segment], least: int, final: bool, part_costs: int = 0
+) -> tuple[int, int] | None:
+    """The least (bytes borrowed + `part_costs` for each part, parts) by trying every byte as a boundary."""
     kinds = [at for at, segment in enumerate(segments) for _ in range(segment.length)]
     total = len(kinds)
 
@@ -77,7 +79,7 @@ def exhaustive(segments: Sequence[Segment], least: int, final: bool) -> tuple[in
                 continue
             one_run = kinds[start] == kinds[end - 1] and segments[kinds[start]].copy
             cost = 0 if one_run else sum(segments[k].copy for k in kinds[start:end])
-            found.append((rest[0] + cost, rest[1] + 1))
+            found.append((rest[0] + cost + part_costs, rest[1] + 1))
         return min(found, default=None)
 
     return best(0)
@@ -114,6 +116,20 @@ def test_runs_that_each_give_too_little_give_together() -> None:
             assert parts is not None
             found = borrowed_bytes(segments, parts), len(parts)
             assert found == exhaustive(segments, minimum, final=True), segments
+
+
+# c: a run that the store has.
+@pytest.mark.parametrize(
+    "runs", ["12 1 4c 3 4c 1c", "8c 24 5c 1c 1c 5c 8c 5c 1", "5c 1 8c 1 5c 24c 5c"]
+)
+def test_of_plans_that_download_the_same_the_one_of_fewest_parts(runs: str) -> None:
+    """Where runs of the minimum and a little more can be copied or sent in many ways."""
+    segments = [Segment(int(run.rstrip("c")), copy="c" in run) for run in runs.split()]
+    for final in (True, False):
+        parts = plan_parts(segments, limits=replace(TINY, minimum=4), final=final)
+        assert parts is not None
+        found = borrowed_bytes(segments, parts), len(parts)
+        assert found == exhaustive(segments, 4, final)
 
 
 def test_pieces_are_at_most_so_large_and_never_below_the_minimum() -> None:
@@ -206,6 +222,47 @@ def test_too_many_small_edits_trade_download_for_parts() -> None:
     parts = plan_parts(segments, limits=limits)
     assert parts is not None
     check(segments, parts, limits)
+
+
+def test_too_many_parts_cost_more_and_more_until_they_fit() -> None:
+    """No plan is better at the first cost of a part, of 0, 64 KiB, 128 KiB, …, whose best plan fits."""
+    dice = random.Random(7)
+    unit = 32 * 1024
+    fitted = set()
+    for _ in range(150):
+        least, final, count = dice.choice([2, 3]), dice.random() < 0.5, dice.randrange(1, 7)
+        units = [
+            Segment(dice.choice([1, 2, 3, 5, 7]), copy=n % 2 == 0 or dice.random() < 0.2)
+            for n in range(dice.randrange(4, 9))
+        ]
+        parts = plan_parts(
+            [Segment(s.length * unit, s.copy) for s in units],
+            limits=PartLimits(least * unit, 100 * unit, count, 100 * unit, 100 * unit),
+            final=final,
+        )
+        assert parts is not None
+        for part_costs in (0, 2, 4, 8, 16, 32, 64):
+            best = exhaustive(units, least, final, part_costs)
+            assert best is not None
+            if best[1] <= count:
+                break
+        borrowed = borrowed_bytes([Segment(s.length * unit, s.copy) for s in units], parts)
+        assert (borrowed + part_costs * unit * len(parts), len(parts)) == (best[0] * unit, best[1])
+        fitted.add(part_costs)
+    assert fitted >= {0, 2, 4, 8}
+
+
+def test_a_part_is_worth_sixty_four_kibibytes_once_larger_parts_do_not_fit() -> None:
+    """Sending what is between two sent parts saves two parts."""
+    worth = 2 * 64 * 1024
+    segments = [ours(worth), copied(worth), ours(worth), copied(worth + 1), ours(worth)]
+    for count, found in ((5, (5, 0)), (4, (3, worth)), (3, (3, worth)), (2, (1, 2 * worth + 1))):
+        parts = plan_parts(segments, limits=PartLimits(1024, GIB, count, GIB, GIB))
+        assert parts is not None and (len(parts), borrowed_bytes(segments, parts)) == found
+    segments = [ours(10), copied(1), ours(10)]
+    for count, found in ((5, (5, 0)), (4, (3, 0)), (3, (3, 0)), (2, (1, 1))):
+        parts = plan_parts(segments, limits=PartLimits(1, 100, count, 5, 5))
+        assert parts is not None and (len(parts), borrowed_bytes(segments, parts)) == found
 
 
 def test_what_just_fits_is_held_and_pieces_stay_small_while_there_are_parts_for_them() -> None:

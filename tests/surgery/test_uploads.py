@@ -20,6 +20,7 @@ from inlay.ops.context import InlineExecutor
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.read.describe import TAIL_BYTES
 from inlay.parquet.read.ranges import RangeFile, Source
+from inlay.parquet.surgery import new_object, surgery
 from inlay.parquet.surgery.new_object import Assembly
 from inlay.parquet.surgery.surgery import (
     Rewritten,
@@ -116,6 +117,59 @@ def test_editing_one_group_moves_little_more_than_that_group(
     assert planned.requests == usage.total
     assert planned.read_bytes == usage.bytes_down
     assert abs(planned.written_bytes - usage.bytes_up) < 0.05 * usage.bytes_up
+
+
+@pytest.mark.parametrize("copies", [True, False])
+@pytest.mark.parametrize(
+    ("changed", "dropped", "requests"),
+    [
+        ({4}, set(), {True: (9, 9), False: (7, 6)}),
+        ({0}, {0}, {True: (8, 9), False: (6, 5)}),
+        ({2, 6, 7}, {7}, {True: (12, 12), False: (8, 8)}),
+    ],
+)
+def test_what_an_edit_moves_is_known_from_the_footer(
+    changed: set[int],
+    dropped: set[int],
+    requests: dict[bool, tuple[int, int]],
+    copies: bool,
+    large: bytes,
+    pool: ThreadPoolExecutor,
+) -> None:
+    """The bytes read to the byte, the requests but for one more or less: (told, made)."""
+    inner, etag = put(large)
+    inner.copies_ranges = copies
+    store = MeteredStore(inner)
+    edit: surgeon.Edit = {group: None if group in dropped else most() for group in changed}
+    outcome = run(store, large, etag, edit, pool)
+    footer = decode_footer(large, file_size=len(large))
+    planned = plan_edit(footer, touched=changed, dropped=dropped, copies=copies)
+    usage = store.usage()
+    assert (planned.requests, usage.total) == requests[copies]
+    assert planned.read_bytes == usage.bytes_down
+    assert usage.bytes_up < planned.written_bytes < 1.05 * usage.bytes_up
+    edited = sum(footer.row_groups[group].compressed_size for group in changed - dropped)
+    assert planned.recoded_bytes == edited
+    new_size = planned.written_bytes + planned.copied_bytes
+    assert outcome.size < new_size < 1.05 * outcome.size
+    assert (planned.copied_bytes > 0) is copies
+
+
+def test_an_object_that_is_small_enough_is_read_whole_and_put(
+    monkeypatch: pytest.MonkeyPatch, pool: ThreadPoolExecutor
+) -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": range(10 * ROWS)}), sink, row_group_size=ROWS)
+    data = sink.getvalue()
+    for module in (surgery, new_object):
+        monkeypatch.setattr(module, "ONE_PUT_BYTES", len(data))
+    inner, etag = put(data)
+    store = MeteredStore(inner)
+    run(store, data, etag, {3: most(), 5: None}, pool)
+    footer = decode_footer(data, file_size=len(data))
+    planned = plan_edit(footer, touched=[3, 5], dropped=[5])
+    assert planned.requests == store.usage().total == 3
+    assert planned.read_bytes == store.usage().bytes_down == len(data)
 
 
 def test_a_large_footer_costs_no_request_more(pool: ThreadPoolExecutor) -> None:

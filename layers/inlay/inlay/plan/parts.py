@@ -82,19 +82,14 @@ def plan_parts(
     if not final and total < limits.minimum:
         return None
     parts = _split(_shortest_path(segments, limits, final, part_costs=0), limits)
-    if len(parts) <= limits.count:
-        return parts
     # Too many parts: let them grow to the maximum, then make each part cost as much as some downloaded
     # bytes until the plan fits. It terminates: at a cost above `total` everything is sent in one go.
-    limits = replace(limits, split_copied=limits.maximum, split_sent=limits.maximum)
+    larger = replace(limits, split_copied=limits.maximum, split_sent=limits.maximum)
     part_costs = 0
-    while True:
-        parts = _split(_shortest_path(segments, limits, final, part_costs), limits)
-        if len(parts) <= limits.count:
-            return parts
-        if part_costs > total:
-            raise PartsError(f"{total} bytes do not fit into {limits.count} parts")
+    while len(parts) > limits.count:
+        parts = _split(_shortest_path(segments, larger, final, part_costs), larger)
         part_costs = max(64 * 1024, part_costs * 2)
+    return parts
 
 
 def borrowed_bytes(segments: Sequence[Segment], parts: Sequence[PlannedPart]) -> int:

@@ -101,7 +101,7 @@ def rewrite_object(
     # Beside the first row group: waited for only once there is something to write.
     headers = executor.submit(kept_headers, old.source)
     try:
-        if 0 < size <= ONE_PUT_BYTES:
+        if size <= ONE_PUT_BYTES:
             old.add([(0, old.content(ByteRange(0, size)))])
         layout = _load_layout(old, footer)
         judge = GroupEditor(old, footer, layout, kept, goes_on)
