@@ -5,25 +5,51 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from pyroaring import FrozenBitMap
 
+from inlay.format.codec import encode_schemas
 from inlay.format.entry import ColumnStats, DataFile, LedgerRecord, Types
 from inlay.format.leaves import decode_files, encode_files
+from inlay.format.properties import HANDED_OVER
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.snapshot import (
+    MAX_SCHEMA_OBJECTS,
     Erasure,
     HeadObject,
     Ledger,
     PartitionField,
     PartitionSpec,
+    SchemaObject,
     Segment,
     Tier,
     content_of,
 )
-from inlay.plan.change import Change, ClusterLeaves, PackMetadata, Proposal, Request, Stale
-from inlay.plan.commit.apply import Admitted, _Files, _Records, _to_rebuild, admit, seal
+from inlay.plan.change import (
+    AddFiles,
+    Change,
+    ClusterLeaves,
+    HandedOver,
+    HandOver,
+    PackMetadata,
+    Proposal,
+    RemoveFiles,
+    Request,
+    Stale,
+)
+from inlay.plan.commit import apply as apply_module
+from inlay.plan.commit.apply import (
+    Admitted,
+    _Files,
+    _Records,
+    _to_rebuild,
+    _with_schemas_apart,
+    admit,
+    seal,
+)
+from inlay.plan.metadata.leaves import Writer
 from inlay.plan.metadata.state import (
     CLOCK_SKEW_US,
     DAY_US,
@@ -323,6 +349,72 @@ def test_objects_from_before_the_boundary_are_stale(uploaded_us: int | None, sta
     change = Change(operation="append", uploaded_us=uploaded_us)
     assert isinstance(admit(replace(state, snapshot=snapshot), change), Stale) is stale
     assert isinstance(admit(state, change), Admitted), "without a boundary none is"
+
+
+def test_rows_of_an_object_or_of_a_live_file_are_added_once() -> None:
+    a, b, c = (Request.of(name) for name in "abc")
+    records = tuple(LedgerRecord(id=r.id, version=3, time_us=1) for r in (a, b))
+    snapshot = Table().load().snapshot
+    snapshot = replace(
+        snapshot,
+        ledger=replace(snapshot.ledger, records=Tier((), records)),
+        files=Tier((), (file("live", sequence=3),)),
+    )
+    change = Change(operation="ingest")
+    for objects, refused in (((c, a), "a"), ((b,), "b"), ((c,), None), ((), None)):
+        found = admit(State(snapshot), replace(change, objects=objects))
+        assert (found.reason if isinstance(found, RequestRefused) else None) == (
+            refused and f"they came in {refused}"
+        )
+    for updates, twice in (
+        ((AddFiles((file("new"), file("live"))),), True),
+        ((AddFiles((file("live"),)), RemoveFiles(("live",))), False),
+        ((AddFiles((file("new"),)),), False),
+    ):
+        found = admit(State(snapshot), replace(change, updates=updates))
+        assert isinstance(found, RequestRefused) is twice
+
+
+@pytest.mark.parametrize("mark", ["7", "nobody can read it", None])
+def test_a_table_that_was_handed_over_takes_nothing_but_its_way_back(mark: str | None) -> None:
+    snapshot = Table().load().snapshot
+    if mark is not None:
+        snapshot = replace(snapshot, properties={HANDED_OVER: mark})
+    for updates, admitted in (
+        ((), mark is None),
+        ((AddFiles((file("new"),)),), mark is None),
+        ((HandOver(None),), True),
+    ):
+        found = admit(State(snapshot), Change(operation="o", updates=updates))
+        assert isinstance(found, Admitted if admitted else HandedOver)
+
+
+@pytest.mark.parametrize(("over", "apart"), [(0, False), (-1, True)])
+def test_schemas_leave_the_pointer_that_are_larger_than_it_has_room_for(
+    over: int, apart: bool
+) -> None:
+    snapshot = Table().load().snapshot
+    size = len(encode_schemas(snapshot.schemas))
+    writer = Writer(2, lambda data: "new")
+    with patch.object(apply_module, "SCHEMAS_INLINE_BYTES", size + over):
+        found = _with_schemas_apart(snapshot, writer)
+    assert (found != snapshot, len(writer.written)) == (apart, int(apart))
+    assert [o.ids for o in found.schema_objects] == ([(0,)] if apart else [])
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_schemas_apart_gather_in_one_object_once_there_are_as_many_as_may_be(full: bool) -> None:
+    snapshot = Table().load().snapshot
+    schemas = tuple(replace(snapshot.schema, id=n) for n in range(MAX_SCHEMA_OBJECTS + 1))
+    objects = tuple(
+        SchemaObject(f"{n}", 1, (n,)) for n in range(MAX_SCHEMA_OBJECTS - (0 if full else 1))
+    )
+    snapshot = replace(snapshot, schemas=schemas, schema_objects=objects)
+    with patch.object(apply_module, "SCHEMAS_INLINE_BYTES", 1):
+        found = _with_schemas_apart(snapshot, Writer(2, lambda data: "new"))
+    all_ids = tuple(s.id for s in schemas)
+    new = SchemaObject("new", found.schema_objects[-1].size, all_ids if full else all_ids[-2:])
+    assert found.schema_objects == ((new,) if full else (*objects, new))
 
 
 @pytest.mark.parametrize("held", ["as entries", "in columns"])

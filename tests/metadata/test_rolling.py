@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
+from inlay.format.codec import encode_snapshot
 from inlay.format.entry import DataFile, Marker, Where
 from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Primitive
@@ -52,6 +53,43 @@ def test_more_than_half_a_leaf_is_a_leaf_of_its_own(table: Table) -> None:
     table.append(table.files(LEAF // 2 + 1))
     assert sorted(leaves(table)) == [1, LEAF // 2 + 1]
     assert len(list(table.load().files())) == LEAF // 2 + 2
+
+
+def test_so_are_the_records_of_many_new_requests(table: Table) -> None:
+    """They are the same bytes whatever the base has."""
+    with patch.object(apply_module._Records, "most", LEAF):
+        table.append(table.files(1))
+        table.append(table.files(LEAF // 2))
+        table.append(table.files(LEAF // 2 + 1))
+    tier = table.load().snapshot.ledger.records
+    assert tier.inline == ()
+    assert [s.live for s in tier.segments] == [LEAF // 2 + 1, 1 + LEAF // 2]
+
+
+def test_entries_stay_in_the_pointer_up_to_its_target_or_their_least() -> None:
+    """The least counts from what the pointer is without them."""
+    state = Table().load()
+    files = tuple(replace(file, sequence=2) for file in Table().files(20))
+    snapshot = replace(state.snapshot, version=2, files=Tier((), files))
+    size = len(encode_snapshot(snapshot))
+    bare = len(encode_snapshot(state.snapshot))
+    change = Change(operation="append")
+    for target, least, stays in (
+        (size, 0, True),
+        (size - 1, 0, False),
+        (size - 1, size - bare, True),
+        (size - 1, size - bare - 1, False),
+        (1, size - bare, True),
+    ):
+        with (
+            patch.object(apply_module, "POINTER_TARGET_BYTES", target),
+            patch.object(apply_module, "INLINE_MIN_BYTES", least),
+        ):
+            fitted = apply_module.fit_pointer(snapshot, state, change, lambda data: "new")
+        assert not isinstance(fitted, NeedSegments)
+        after, written = fitted
+        assert (after == snapshot, len(written)) == ((True, 0) if stays else (False, 1))
+        assert len(encode_snapshot(after)) <= size
 
 
 def test_records_are_kept_that_are_not_older_than_what_is_forgotten(

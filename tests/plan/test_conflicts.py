@@ -16,7 +16,7 @@ from pyroaring import BitMap
 
 from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, Rows, Vector, Where
 from inlay.format.predicate import Comparison, Literal, Predicate
-from inlay.format.schema import Primitive
+from inlay.format.schema import Field, Primitive
 from inlay.format.snapshot import Erasure, PartitionField, Segment, Tier
 from inlay.ops.commit.driver import Committed, Conflicted, Skipped, commit
 from inlay.ops.context import Context, InlineExecutor
@@ -25,6 +25,7 @@ from inlay.ops.schema.create import create
 from inlay.plan.change import (
     AddFiles,
     AddMarkers,
+    AlterSchema,
     Change,
     CloseErasures,
     DropMarkers,
@@ -35,6 +36,7 @@ from inlay.plan.change import (
     OnlyFiles,
     OpenErasure,
     PackMetadata,
+    Proposal,
     Reads,
     RecountTotals,
     RemoveFiles,
@@ -42,8 +44,11 @@ from inlay.plan.change import (
     Request,
     SameContent,
     SetPartitioning,
+    SetProperties,
+    Unchanged,
     Unit,
 )
+from inlay.plan.commit.apply import apply
 from inlay.plan.commit.conflicts import (
     _newer_or,
     named_files,
@@ -53,6 +58,7 @@ from inlay.plan.commit.conflicts import (
 )
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.positions import PositionMap
+from inlay.plan.schema_evolution import Evolution
 from inlay.storage.memory import MemoryStore
 
 INT = Primitive("int64")
@@ -319,11 +325,41 @@ def test_a_delete_by_copy_on_write_is_whole_or_not_at_all(ctx, base):
         Unit(("b",), (file("b2", 10, rows=9),), version),
     )
     before = load_pointer(ctx).snapshot
-    result = commit(
-        ctx, Change(operation="delete", updates=(ReplaceFiles(units, whole=True),)), base=base
-    )
-    assert isinstance(result, Conflicted) and result.conflict.gone == {"a"}
-    assert load_pointer(ctx).snapshot == before
+    for more in ((), (ReplaceFiles(()),)):
+        updates = (ReplaceFiles(units, whole=True), *more)
+        result = commit(ctx, Change(operation="delete", updates=updates), base=base)
+        assert isinstance(result, Conflicted) and result.conflict.gone == {"a"}
+        assert load_pointer(ctx).snapshot == before
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"request": Request.of("r")},
+        {"updates": (AddFiles((file("new", 20),)),)},
+        {"updates": (AddMarkers((Marker(id="on b", body=Rows((1,)), file="b"),)),)},
+        {"updates": (RemoveFiles(("b",)),)},
+        {"updates": (DropMarkers(("of nothing",)),)},
+        {"updates": (PackMetadata(),)},
+        {"updates": (SetProperties({"user.a": "1"}),)},
+    ],
+    ids=str,
+)
+def test_what_comes_beside_units_that_are_given_up_is_committed(ctx, base, other):
+    idle = Marker(id="of nothing", body=Rows((1,)), file="gone", sequence=2)
+    markers = Tier((), (idle,))
+    base = replace(base, state=State(replace(base.snapshot, markers=markers), Contents()))
+    given_up = Unit(("gone",), (file("a2", 0, sequence=2),), base.snapshot.version)
+    units = ReplaceFiles((given_up,))
+
+    def applied(updates=(), **more):
+        change = Change(operation="compact", updates=(units, *updates), **more)
+        return apply(base.state, change, commit_id="c", name=lambda data: data.hex())
+
+    assert applied() == Unchanged((given_up,))
+    found = applied(**other)
+    assert isinstance(found, Proposal) and found.skipped == (given_up,)
+    assert found.snapshot.version == base.snapshot.version + 1
 
 
 def test_a_tombstone_misses_what_is_inserted_after_it_and_what_is_inserted_with_it(ctx, base):
@@ -578,6 +614,43 @@ def test_what_is_loaded_for_a_change_is_what_can_decide_it(
     assert [s.id for s in found.markers] == [f"m{n}" for n in markers]
 
 
+@pytest.mark.parametrize(
+    ("evolution", "files", "markers"),
+    [
+        (Evolution(rename=((("id",), "number"),)), "", ""),
+        (Evolution(key=()), "", ""),
+        (Evolution(key=("id", "other")), "568", ""),
+        (Evolution(drop=(("other",),)), "", "568"),
+        (Evolution(drop=(("other",),), key=("id", "third")), "568", "568"),
+    ],
+    ids=str,
+)
+def test_a_new_key_looks_into_every_file_and_a_dropped_column_into_every_delete(
+    base: LoadedTable, evolution: Evolution, files: str, markers: str
+) -> None:
+    state = partly_loaded(base)
+    more = (Field(2, "other", INT, nullable=False), Field(3, "third", INT, nullable=False))
+    schema = replace(state.snapshot.schema, fields=(*state.snapshot.schema.fields, *more))
+    state = replace(state, snapshot=replace(state.snapshot, schemas=(schema,)))
+    change = Change(operation="alter", updates=(AlterSchema(schema.id, evolution),))
+    found = needed(state, change) or NeedSegments()
+    assert [s.id for s in found.files] == [f"f{n}" for n in files]
+    assert [s.id for s in found.markers] == [f"m{n}" for n in markers]
+
+
+@pytest.mark.parametrize(("planned_on", "holds"), [(0, True), (5, False)])
+def test_files_come_under_the_columns_that_come_with_them(
+    base: LoadedTable, planned_on: int, holds: bool
+) -> None:
+    evolution = Evolution(add=(((), Field(0, "more", INT)),))
+    columns = AlterSchema(planned_on, evolution)
+    files = AddFiles((replace(file("n", 0), schema_id=1),))
+    read = Reads(below(0), base.snapshot.version)
+    change = Change(operation="o", updates=(files, columns), requires=(read,))
+    found = validate(base.state, change)
+    assert found is None if holds else found is not None
+
+
 @pytest.mark.parametrize("ended", [False, True])
 def test_only_an_erasure_that_forgets_its_condition_looks_into_every_file(
     base: LoadedTable, ended: bool
@@ -635,9 +708,9 @@ def test_reads_hold_unless_a_file_arrived_that_may_match_or_one_is_gone(
 def test_reads_hold_unless_a_delete_landed_that_may_hit_what_was_read(
     base: LoadedTable, marker: Marker, holds: bool
 ) -> None:
-    tiers = {"files": Tier((), (file("n", 0, sequence=4),)), "markers": Tier((), (marker,))}
-    state = State(replace(base.snapshot, **tiers))
-    change = Change(operation="update", requires=(Reads(below(5), 5, frozenset({"n"})),))
+    files = (file("n", 0, sequence=4), file("p", 50, sequence=4))
+    state = State(replace(base.snapshot, files=Tier((), files), markers=Tier((), (marker,))))
+    change = Change(operation="update", requires=(Reads(below(5), 5, frozenset({"n", "p"})),))
     assert (validate(state, change) is None) is holds
 
 

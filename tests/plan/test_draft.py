@@ -16,6 +16,7 @@ from inlay.format.snapshot import (
     Boundary,
     Erasure,
     Expiration,
+    Ref,
     Segment,
     Snapshot,
     Tier,
@@ -26,6 +27,7 @@ from inlay.plan.change import (
     AddMarkers,
     AdvanceStream,
     Change,
+    CloseErasures,
     DropMarkers,
     ExpireAll,
     ExpireThrough,
@@ -110,6 +112,22 @@ def test_a_delete_takes_whole_files_and_is_kept_while_it_may_hit_another(
     assert commit.removed_rows == (None if kept else 10 * gone)
     assert (found.changed, found.replaced, found.version) == (8, 2, 8)
     assert all(m.sequence == 8 for m in found.markers.inline)
+
+
+@pytest.mark.parametrize(
+    ("loaded", "upper", "kept"), [(True, 5, 1), (True, -1, 0), (False, 5, 1), (False, -1, 0)]
+)
+def test_a_delete_is_kept_while_it_may_hit_one_file_of_a_leaf(
+    base: Snapshot, loaded: bool, upper: int, kept: int
+) -> None:
+    stats = {1: ColumnStats(0, 19, 0, kind=LONG)}
+    leaf = Segment(id="s", count=2, size=1, sequence=3, rows=20, stats=stats)
+    base = replace(base, files=Tier((leaf,), ()))
+    for entries in ((file("a", 0), file("b", 10)), (file("b", 10), file("a", 0))):
+        contents = Contents(files={"s": entries} if loaded else {})
+        marker = AddMarkers((Marker(id="m", body=KeyRange(1, upper=upper)),))
+        found = built(base, marker, PackMetadata(), contents=contents)
+        assert found is not None and len(found.markers.inline) == kept
 
 
 def test_rows_of_dropped_files_are_counted_unless_some_were_deleted_before(base: Snapshot) -> None:
@@ -218,6 +236,22 @@ def test_markers_go_with_their_file_and_what_is_idle_where_it_is_to_be_dropped(
     assert left(DropMarkers(("g",))) == ["a", "b", "idle", "busy"]
     unit = Unit(("a",), (file("a", 0, sequence=6),), 7, applied=frozenset(("a",)))
     assert left(ReplaceFiles((unit,)), units=(unit,)) == ["b", "g", "idle", "busy"]
+    # What was not read may hold its file.
+    leaf = Segment(id="s", count=2, size=1, sequence=3, rows=20)
+    snapshot = replace(snapshot, files=Tier((leaf,), base.files.inline))
+    assert left(DropMarkers(("g",)), PackMetadata()) == everything
+
+
+def test_an_idle_marker_of_an_erasure_goes_with_it(base: Snapshot) -> None:
+    """At its end; what may still hit a row stays, and so do those of others."""
+    inline = tuple(
+        Marker(id=name, body=KeyRange(1, upper=upper), erasure=name, sequence=5)
+        for name, upper in (("ended", -1), ("other", -1), ("busy", 5))
+    )
+    snapshot = replace(base, markers=Tier((), inline))
+    for ids, kept in ((("ended",), ["other", "busy"]), (("busy",), ["ended", "other", "busy"])):
+        found = built(snapshot, CloseErasures(ids, "sweep", None))
+        assert found is not None and [m.id for m in found.markers.inline] == kept
 
 
 @pytest.mark.parametrize(
@@ -238,8 +272,10 @@ def test_versions_expire_once_and_what_says_where_they_end_stays(base: Snapshot)
         found = built(snapshot, ExpireThrough(last))
         assert found is not None
         assert found.expired == (*snapshot.expired, *([Expiration(last, None)] if new else []))
-    found = built(snapshot, ExpireAll())
+    refs = {"b": Ref(kind="branch", version=5, base=4)}
+    found = built(replace(snapshot, refs=refs), ExpireAll())
     assert found is not None and found.expired[-1] == Expiration(7, None)
+    assert found.refs == {"b": Ref(kind="branch", version=5, base=0)}
     for before_us, left in ((10, [2, 4, 5]), (11, [2, 4, 5]), (20, [2, 4, 5]), (21, [4, 5])):
         found = built(snapshot, ForgetExpirations(before_us))
         assert found is not None and [e.through for e in found.expired] == left

@@ -61,7 +61,7 @@ from inlay.plan.change import (
     Update,
 )
 from inlay.plan.commit.conflicts import needed, units_that_hold, validate
-from inlay.plan.commit.draft import Draft, always_commits
+from inlay.plan.commit.draft import Draft
 from inlay.plan.metadata.leaves import Packing, Writer, gather, gatherable, rebuild, roll
 from inlay.plan.metadata.state import (
     State,
@@ -151,7 +151,7 @@ class _Files(_Entries[DataFile]):
         return (
             entry.spec_id,
             partition,
-            *((v is None, 0 if v is None else order_key(v)) for v in lowers),
+            *((True,) if v is None else (False, order_key(v)) for v in lowers),
         )
 
 
@@ -323,10 +323,6 @@ def apply(
         return Conflict(
             "files whose rows were to be deleted were replaced or marked", skipped_files
         )
-    others = change.request or change.added or change.markers or change.removed or change.dropped
-    if change.units and not (units or others or any(map(always_commits, change.updates))):
-        return Unchanged(skipped)
-
     draft = Draft(state, change, units, remapped, commit_id, name(b"salt"))
     snapshot = draft.build()
     if snapshot is None:
