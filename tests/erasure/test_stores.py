@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from inlay.ops.context import SystemClock
+from inlay.ops.erase.check_receipt import verify_receipt
 from inlay.ops.schema.create import create
 from inlay.storage.directory import DirectoryStore
 from inlay.storage.open import open_store
@@ -30,6 +33,23 @@ def test_a_table_in_a_directory(tmp_path: Path) -> None:
     bodies = {str(p): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     assert bodies and [name for name, body in bodies.items() if _tells(body)] == []
     assert people.ids() == [*range(10), *range(20, 30)]
+
+
+def test_a_receipt_in_a_copy_of_a_directory_says_where_to_check_it(tmp_path: Path) -> None:
+    """Its files are others, whatever they hold: not a line for each of them."""
+    store, key = open_store(f"file://{tmp_path}/lake")
+    people = _at(store, f"{key}/tables/people")
+    people.append(*ids_with(WHO))
+    people.append(*ids_with(start=20))
+    people.erase()
+    people.advance()
+    assert people.collect(life_seconds=0, clock_margin_seconds=0).receipts
+    assert verify_receipt(people.ctx, "case-1").problems == ()
+    shutil.copytree(tmp_path / "lake", tmp_path / "copy")
+    _, copied = open_store(f"file://{tmp_path}/copy")
+    elsewhere = replace(people.ctx, root=f"{copied}/tables/people")
+    [problem] = verify_receipt(elsewhere, "case-1").problems
+    assert problem.startswith("no object is the one that was left: a copy")
 
 
 def _tells(body: bytes) -> bool:

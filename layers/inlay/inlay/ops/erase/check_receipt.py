@@ -293,6 +293,7 @@ def _against_bucket(ctx: Context, check: ReceiptCheck, body: Mapping[str, Any]) 
     recorded: dict[str, set[str]] = defaultdict(set)
     stated: set[tuple[str, str]] = set()
     unchanged = deleted_since = 0
+    others: list[str] = []
     for listed in lists["left"]:
         for left_key, etag, version_id, _, _ in listed["objects"]:
             stated.add((left_key, version_id))
@@ -301,16 +302,22 @@ def _against_bucket(ctx: Context, check: ReceiptCheck, body: Mapping[str, Any]) 
             if there is None:
                 deleted_since += left_key not in current
                 if left_key in current and classify(left_key) is not ObjectKind.UNKNOWN:
-                    problems.append(f"{left_key} has another version than it had")
+                    others.append(f"{left_key} has another version than it had")
             elif there.etag != etag:
-                problems.append(f"{left_key} has another content than it had")
+                others.append(f"{left_key} has another content than it had")
             else:
                 unchanged += 1
     for left_key, etags in recorded.items():
-        others = [v for v in bodies[left_key] if (left_key, v.version_id) not in stated]
-        written_again = any(v.etag not in etags for v in others)
+        later = [v for v in bodies[left_key] if (left_key, v.version_id) not in stated]
+        written_again = any(v.etag not in etags for v in later)
         if written_again and classify(left_key) is not ObjectKind.UNKNOWN:
-            problems.append(f"{left_key} was written again, with another content")
+            others.append(f"{left_key} was written again, with another content")
+    if len(others) > 1 and not unchanged:
+        others = [
+            "no object is the one that was left: a copy of a folder or bucket has ETags and versions of "
+            "its own. Check the receipt where it was written, or the copy with the condition (--where)"
+        ]
+    problems += others
     still_gone = 0
     for listed in lists["gone"]:
         for gone_key, version_id in listed["objects"]:
