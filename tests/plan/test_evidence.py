@@ -15,7 +15,13 @@ from inlay.format.predicate import Comparison, Constant, In, Literal
 from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.format.snapshot import PartitionField, PartitionSpec, Segment
 from inlay.plan.pruning.compared import compared_columns, uncompared
-from inlay.plan.pruning.prune import Absent, Evidence, absent_column, for_content, may_match
+from inlay.plan.pruning.prune import (
+    Absent,
+    Evidence,
+    absent_column,
+    coverage,
+    for_content,
+)
 from inlay.plan.scan import FileTask, marker_may_hit, plan_scan, reference_may_hit
 
 INT, LONG, TEXT, DOUBLE = (Primitive(name) for name in ("int32", "int64", "string", "double"))
@@ -252,17 +258,31 @@ def test_a_task_reads_what_its_file_lacks_from_the_partition() -> None:
 
 def test_numbers_and_nan_are_looked_for_together() -> None:
     """The last of a list is NaN, where it has one: the others are numbers like any."""
-    without, with_nan = (
-        {1: ColumnStats(1.0, 2.0, 0, has_nan=has, kind=DOUBLE)} for has in (False, True)
-    )
     nan = math.nan
-    for values, may, may_with in (
-        ((1.0, nan), True, True),
-        ((nan,), False, True),
-        ((0.0, nan), False, True),
-        ((0.0, 2.0, nan), True, True),
-        ((0.0, 3.0), False, False),
+
+    def decided(low: float, high: float, has_nan: bool | None, values: tuple[float, ...]) -> str:
+        known = {1: ColumnStats(low, high, 0, has_nan=has_nan, kind=DOUBLE)}
+        return coverage(In(1, DOUBLE, values), known, 3)
+
+    for values, without, with_nan in (
+        ((1.0, nan), "some", "some"),
+        ((nan,), "none", "some"),
+        ((0.0, nan), "none", "some"),
+        ((0.0, 2.0, nan), "some", "some"),
+        ((0.0, 3.0), "none", "none"),
+        ((1.0, 2.0), "some", "some"),
     ):
-        asked = In(1, DOUBLE, values)
-        assert may_match(asked, without, 3) is may, values
-        assert may_match(asked, with_nan, 3) is may_with, values
+        assert decided(1.0, 2.0, False, values) == without, values
+        for has_nan in (True, None):
+            assert decided(1.0, 2.0, has_nan, values) == with_nan, values
+    # Of one number, and NaN perhaps.
+    for values, without, with_nan in (
+        ((1.0,), "all", "some"),
+        ((1.0, nan), "all", "all"),
+        ((1.0, 2.0), "all", "some"),
+        ((2.0, nan), "none", "some"),
+        ((2.0,), "none", "none"),
+    ):
+        assert decided(1.0, 1.0, False, values) == without, values
+        for has_nan in (True, None):
+            assert decided(1.0, 1.0, has_nan, values) == with_nan, values
