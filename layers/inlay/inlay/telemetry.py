@@ -158,7 +158,7 @@ class _Operation:
         tried_again = getattr(write, "attempts", 1) - 1
         if tried_again > 0:
             self._retries.add(tried_again, {"inlay.operation": self._name})
-        open_erasures = sum(each.predicate is not None for each in table.snapshot.erasures)
+        open_erasures = sum(erasure.predicate is not None for erasure in table.snapshot.erasures)
         self._erasures.set(open_erasures, {"inlay.table": table.uri})
 
     def _failed(self, span: Span, error: Exception) -> None:

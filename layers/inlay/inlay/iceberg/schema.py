@@ -485,7 +485,7 @@ def avro_value(kind: Primitive, value: Value) -> Any:
 def summaries(spec: Spec, partitions: Collection[tuple[Value | None, ...]]) -> list[dict[str, Any]]:
     """The summary of a manifest's partition values for its list, one record for each column."""
 
-    def each() -> Iterator[dict[str, Any]]:
+    def records() -> Iterator[dict[str, Any]]:
         for at, column in enumerate(spec.columns):
             values = [
                 decode_partition(column.transform, column.source_kind, p[at]) for p in partitions
@@ -498,4 +498,4 @@ def summaries(spec: Spec, partitions: Collection[tuple[Value | None, ...]]) -> l
                 "upper_bound": binary_value(column.kind, max(known)) if known else None,
             }
 
-    return list(each())
+    return list(records())

@@ -173,8 +173,10 @@ def _delete(ctx: Context, kept: set[str]) -> None:
     for batch in _batches(gone):
         if isinstance(ctx.store.head(ctx.key(keys.POINTER)), Head):
             raise TableReplaced(f"another table was created at {ctx.uri}", table=ctx.uri)
-        last += [each for each in batch if each[0] == marker]
-        _checked(ctx, ctx.store.delete_versions([each for each in batch if each[0] != marker]))
+        last += [version for version in batch if version[0] == marker]
+        _checked(
+            ctx, ctx.store.delete_versions([version for version in batch if version[0] != marker])
+        )
     _checked(ctx, ctx.store.delete_versions(last))
 
 

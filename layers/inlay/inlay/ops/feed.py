@@ -107,7 +107,7 @@ class FeedRows(Record, dict=True, kw_only=True):
             old, new = unit.before, unit.after
             swapped = old[0].file.origin == new[0].file.key
             whole, kept = (
-                self._read(step, each) for each in ((new, old) if swapped else (old, new))
+                self._read(step, side) for side in ((new, old) if swapped else (old, new))
             )
             for sign, rows in difference_in_order(whole, kept, self.rows_schema):
                 yield -sign if swapped else sign, rows

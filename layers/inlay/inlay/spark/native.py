@@ -607,7 +607,7 @@ def _is_live(frame: Any, share: Share, words: Sequence[pa.Int64Array], index: An
     number = functions.array_position(_longs(spark, sizes), _of_file(frame, "file_size")._jc)
     start = functions.get(_longs(spark, starts), number)
     # Neither is ever NULL, of which Spark knows nothing.
-    terms = (known(each) for each in (expression_of(spark, Column(start)), index))
+    terms = (known(operand) for operand in (expression_of(spark, Column(start)), index))
     first, second = (column_of(spark, term)._jc for term in terms)
     place = expression_of(spark, Column(first.plus(second).cast("int")))
     # As the NULL bits of an array of Spark's without values: the call that asks for one is compiled before.
@@ -672,7 +672,7 @@ def _bit(spark: Any, words: Any, position: Any) -> Any:
     place = position.bitwiseAND(63).cast("int")
     # PySpark's own `shiftright` takes no column; `getbit` costs a row three times as much.
     shifted = java_class(spark, _EXPRESSIONS + "ShiftRight")
-    pair = (expression_of(spark, each) for each in (word, place))
+    pair = (expression_of(spark, column) for column in (word, place))
     return column_of(spark, shifted(*pair)).bitwiseAND(1)
 
 

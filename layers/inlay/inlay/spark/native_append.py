@@ -188,15 +188,15 @@ def _has_same_types(given: StructType, schema: Schema) -> bool:
     )
 
 
-def _keeps_values(given: DataType, wanted: DataType) -> bool:
+def _keeps_values(given: DataType, target: DataType) -> bool:
     """Whether Spark's cast keeps each value or fails, as the source's does."""
     from pyspark.sql import types as st
 
-    match given, wanted:
+    match given, target:
         case st.IntegralType(), st.IntegralType():
             return True
         case st.DecimalType(), st.DecimalType():
-            return bool(given.scale <= wanted.scale)  # to a smaller one Spark rounds
+            return bool(given.scale <= target.scale)  # to a smaller one Spark rounds
         case st.FloatType(), st.DoubleType():
             return True
         case _:  # the source knows
@@ -291,22 +291,22 @@ def _columns(frame: DataFrame, schema: Schema) -> Iterator[Any]:
     from pyspark.sql.types import StringType
 
     given = dict(zip(named_as_in(schema, frame.columns), frame.schema.fields, strict=True))
-    for field, wanted in zip(schema.fields, spark_schema(schema), strict=True):
+    for field, target in zip(schema.fields, spark_schema(schema), strict=True):
         found = given.get(field.name)
         if found is None:
-            column = default_of(field, wanted.dataType)
+            column = default_of(field, target.dataType)
         else:
             column = attribute(frame, found.name)
-            if found.dataType != wanted.dataType:
-                fitting = column.try_cast(wanted.dataType)
-                kind = wanted.dataType.simpleString()
+            if found.dataType != target.dataType:
+                fitting = column.try_cast(target.dataType)
+                kind = target.dataType.simpleString()
                 why = f"column {field.name!r} has a value in the data that {kind} does not have"
                 lost = f.when(column.isNotNull(), f.raise_error(f.lit(why)))
                 column = f.coalesce(fitting, lost)
-            elif isinstance(wanted.dataType, StringType):
+            elif isinstance(target.dataType, StringType):
                 # One call, and no CASE: compiled code of many columns stays small enough to be fast.
                 column = f.validate_utf8(column)
-            elif (wrong := _is_no_text(column, wanted.dataType)) is not None:
+            elif (wrong := _is_no_text(column, target.dataType)) is not None:
                 why = f"column {field.name!r} has text that is not UTF-8"
                 column = f.when(wrong, f.raise_error(f.lit(why))).otherwise(column)
             if not field.nullable:

@@ -45,11 +45,11 @@ def plan_partitions(
 
 def _how_many(total: int, partition_bytes: int, parallelism: int) -> int:
     """As many as run at once, or a multiple: otherwise the last wave would leave slots idle."""
-    wanted = -(-total // partition_bytes)
-    if wanted >= parallelism:
-        return -(-wanted // parallelism) * parallelism
+    count = -(-total // partition_bytes)
+    if count >= parallelism:
+        return -(-count // parallelism) * parallelism
     # A task that reads less than it costs to open another file is not worth starting.
-    return max(wanted, min(parallelism, total // (2 * OPEN_COST_BYTES)), 1)
+    return max(count, min(parallelism, total // (2 * OPEN_COST_BYTES)), 1)
 
 
 def task_bytes(task: FileTask) -> int:
@@ -70,10 +70,10 @@ def _laid_out(
     # A task no longer needs the entry's statistics, and there may be many tasks to send.
     without_stats = replace(task, file=replace(task.file, stats={}))
     ordinals = task.row_groups if task.row_groups is not None else range(task.file.row_groups)
-    each = task_bytes(task) / max(1, len(ordinals))
+    group_bytes = task_bytes(task) / max(1, len(ordinals))
     pieces: dict[int, list[int]] = defaultdict(list)
     for at, ordinal in enumerate(ordinals):
-        middle = start + OPEN_COST_BYTES + (at + 0.5) * each
+        middle = start + OPEN_COST_BYTES + (at + 0.5) * group_bytes
         pieces[min(number - 1, int(middle * number / total))].append(ordinal)
     if len(pieces) == 1:
         yield next(iter(pieces)), without_stats

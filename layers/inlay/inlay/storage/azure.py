@@ -234,8 +234,8 @@ class AzureStore:
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
         for page in self._pages(prefix, delimiter="/"):
-            for each in page.iter("BlobPrefix"):
-                yield _text(each, "Name")
+            for folder in page.iter("BlobPrefix"):
+                yield _text(folder, "Name")
 
     # -- writes -------------------------------------------------------------------------------
 
@@ -452,7 +452,7 @@ class AzureStore:
         answer = self._ask("GET", key, query=query, outcomes=(404,), whole=_blocks)
         if not answer.done:
             return ()
-        names = (_text(each, "Name") for each in _blocks(answer))
+        names = (_text(block, "Name") for block in _blocks(answer))
         return sorted({u for name in names if (u := _upload_of(name)) is not None})
 
     def list_uploads(self, prefix: str) -> Iterator[Upload]:
@@ -512,8 +512,8 @@ class AzureStore:
 
     def _listed(self, prefix: str, include: str | None) -> Iterator[ObjectVersion]:
         for page in self._pages(prefix, include=include):
-            for each in page.iter("Blob"):
-                if (blob := _version_in(each)) is not None:
+            for element in page.iter("Blob"):
+                if (blob := _version_in(element)) is not None:
                     yield blob
 
     def _pages(self, prefix: str, **how: str | None) -> Iterator[ElementTree.Element]:

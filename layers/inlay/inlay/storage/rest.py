@@ -253,7 +253,7 @@ def delete_each(
     else:
         with ThreadPoolExecutor(min(_DELETES, len(items))) as workers:
             results = list(workers.map(one, items))
-    return [each for each in results if each is not None]
+    return [result for result in results if result is not None]
 
 
 def delete_versions(

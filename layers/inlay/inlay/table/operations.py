@@ -69,11 +69,11 @@ _OF_ROWS = frozenset(verb for verb, fields in FIELDS.items() if "rows" in fields
 _NOTED = frozenset(FIELDS) - {"read", "tag", "set_properties", "move"}
 _KINDS: Mapping[str, Callable[[Any], bool]] = {
     _TEXT: lambda v: isinstance(v, str),
-    _TEXTS: lambda v: isinstance(v, list) and all(isinstance(each, str) for each in v),
+    _TEXTS: lambda v: isinstance(v, list) and all(isinstance(item, str) for item in v),
     _FLAG: lambda v: isinstance(v, bool),
     _NUMBER: lambda v: isinstance(v, int) and not isinstance(v, bool),
     _OBJECT: lambda v: isinstance(v, dict),
-    _OBJECTS: lambda v: isinstance(v, list) and all(isinstance(each, dict) for each in v),
+    _OBJECTS: lambda v: isinstance(v, list) and all(isinstance(item, dict) for item in v),
     _VALUES: lambda v: isinstance(v, list | dict),
 }
 

@@ -87,9 +87,9 @@ def _described(value: Any, schema: Any) -> Any:
     match schema.get("type"):
         case "struct":
             kinds = {field["field"]: field for field in schema["fields"]}
-            return {key: _described(each, kinds.get(key)) for key, each in value.items()}
+            return {key: _described(item, kinds.get(key)) for key, item in value.items()}
         case "array":
-            return [_described(each, schema["items"]) for each in value]
+            return [_described(item, schema["items"]) for item in value]
         case "bytes":
             return base64.b64decode(value, validate=True).hex()
         case _:  # as JSON writes it

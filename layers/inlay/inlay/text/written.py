@@ -105,9 +105,9 @@ def to_json(value: Any) -> Any:
         case bytes():
             return value.hex()
         case dict():
-            return {str(key): to_json(each) for key, each in value.items()}
+            return {str(key): to_json(item) for key, item in value.items()}
         case list() | tuple():
-            return [to_json(each) for each in value]
+            return [to_json(item) for item in value]
         case _:  # what JSON has no form for
             return str(value)
 
@@ -130,7 +130,7 @@ def json_rows(column: pa.Array) -> list[Any]:
         rows = column.to_pylist()
     except (OverflowError, ValueError):
         numbers = column.cast(_replaced(kind, _has_years, _number_type)).to_pylist()
-        rows = [_with_years(each, kind) for each in numbers]
+        rows = [_with_years(number, kind) for number in numbers]
     return rows
 
 
@@ -192,11 +192,11 @@ def _with_years(value: Any, kind: pa.DataType) -> Any:
             return value
         return moment_text(value, getattr(kind, "unit", ""), zoned=bool(getattr(kind, "tz", None)))
     if pa.types.is_struct(kind):
-        return {name: _with_years(each, kind.field(name).type) for name, each in value.items()}
+        return {name: _with_years(item, kind.field(name).type) for name, item in value.items()}
     if pa.types.is_map(kind):
         types = (kind.key_type, kind.item_type)
         return [tuple(map(_with_years, pair, types)) for pair in value]
-    return [_with_years(each, kind.value_type) for each in value]
+    return [_with_years(item, kind.value_type) for item in value]
 
 
 _FIGURES = {"": 0, "s": 0, "ms": 3, "us": 6, "ns": 9}

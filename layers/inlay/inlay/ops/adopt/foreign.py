@@ -70,7 +70,7 @@ class Naming(Record):
     last_id: int | None = None
 
 
-def no_casts(stored: Primitive, wanted: Primitive) -> bool:
+def no_casts(stored: Primitive, read_as: Primitive) -> bool:
     return False
 
 

@@ -97,10 +97,10 @@ def _lists_of(receipts: Mapping[str, bytes]) -> Iterator[str]:
     for name, data in receipts.items():
         body = decode_receipt(data, key=receipt_key(name))
         look = body.get("look")
-        for each in (
+        for listed in (
             *body["gone"],
             *body["waived"],
             body["left"],
             *([look["list"]] if look else []),
         ):
-            yield each["key"]
+            yield listed["key"]

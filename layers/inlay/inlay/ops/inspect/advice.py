@@ -287,7 +287,7 @@ def _of_query(query: Query, ordered_by: str) -> Finding:
     )
     if query.read <= max(1, MUCH * query.files) or not query.conditions:
         return Finding(what)
-    worst = min(query.conditions, key=lambda each: each.spares)
+    worst = min(query.conditions, key=lambda condition: condition.spares)
     why = f"{worst.text} alone spares {worst.spares:,}: {worst.why}."
     if not worst.column:
         return Finding(what, why)

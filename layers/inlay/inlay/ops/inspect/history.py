@@ -116,7 +116,7 @@ def _total(counts: Iterable[int | None]) -> int | None:
 def history(ctx: Context, current: Snapshot, *, limit: int) -> pa.Table:
     """The newest `limit` versions that can still be opened, newest first."""
     snapshots_loaded = load_versions(ctx, current, newest(current, limit))
-    return table_of(HISTORY, (version_row(*each) for each in snapshots_loaded))
+    return table_of(HISTORY, (version_row(*loaded) for loaded in snapshots_loaded))
 
 
 def snapshots(ctx: Context, current: Snapshot) -> pa.Table:

@@ -133,8 +133,8 @@ def _ticks(
     """Values about evenly spaced, including the first and the last."""
     ticks: dict[float, str] = {}
     for n in range(TICKS):
-        wanted = n / (TICKS - 1)
-        value = min(values, key=lambda v: abs(scale[v] - wanted))
+        share = n / (TICKS - 1)
+        value = min(values, key=lambda v: abs(scale[v] - share))
         ticks[round(scale[value], 4)] = value_text(kind, value)[:40]
     return tuple(ticks.items())
 

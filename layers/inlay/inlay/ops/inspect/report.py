@@ -107,8 +107,8 @@ class Report(Record, Shown, kw_only=True):
             "live rows",
             self.live_rows if self.live_rows_counted else f"at most {self.live_rows:,}",
         )
-        for each in self.findings:
-            yield "finding", f"{each.what} {each.why} {each.command}".rstrip()
+        for finding in self.findings:
+            yield "finding", f"{finding.what} {finding.why} {finding.command}".rstrip()
 
 
 def make_report(
@@ -212,10 +212,10 @@ def _marks(
     """Files in order of the first axis, adjacent ones merged if there are too many."""
     first = places[0] if places else {}
     ordered = sorted(files, key=lambda f: (first.get(f.key, (2.0, 2.0)), f.newest_rows))
-    each = max(1, -(-len(ordered) // MAX_MARKS))
+    width = max(1, -(-len(ordered) // MAX_MARKS))
     marks = []
-    for start in range(0, len(ordered), each):
-        group = ordered[start : start + each]
+    for start in range(0, len(ordered), width):
+        group = ordered[start : start + width]
         partitions = {_partition(f, state.snapshot) for f in group}
         marks.append(
             Mark(

@@ -175,9 +175,9 @@ def _plan(
             if entry.rows:
                 yield _Work(entry, None)
             continue
-        wanted = entry.key in stamp or entry.key in rewrite_vectors
+        is_named = entry.key in stamp or entry.key in rewrite_vectors
         vectors = [m for m in task.markers if isinstance(m.body, Vector)]
-        if wanted or (task.markers and not len(vectors) == len(task.markers) == 1):
+        if is_named or (task.markers and not len(vectors) == len(task.markers) == 1):
             yield _Work(entry, task)
 
 
@@ -230,8 +230,8 @@ def _deleted(
     """By key, the positions of each file that any delete hits; reads the columns that the deletes need, of
     several files at once. Raises `Unpublishable` for a file that cannot be read."""
     found = {t.file.key: BitMap64() for t in tasks}
-    for each in tasks:
-        found[each.file.key].add_range(0, each.file.rows)
+    for task in tasks:
+        found[task.file.key].add_range(0, task.file.rows)
     try:
         for task, live in ctx.reader.positions(tasks, loaded.snapshot.schema):
             found[task.file.key] -= live

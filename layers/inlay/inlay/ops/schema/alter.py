@@ -315,14 +315,14 @@ def admit_columns(ctx: Context, loaded: LoadedTable, arrow: Iterable[pa.Schema])
         if not snapshot.settings.adds_columns:
             return None
         columns: dict[Path, _New] = {}
-        for each in schemas:
-            for path, new in _unknown(beside(each, snapshot.schema.fields), ()):
+        for schema in schemas:
+            for path, new in _unknown(beside(schema, snapshot.schema.fields), ()):
                 columns.setdefault(path, new)
         if not columns:
             return None
         evolution = Evolution(
             add=tuple((path[:-1], field) for path, (field, _) in columns.items()),
-            declared=tuple(each for _, declared in columns.values() for each in declared),
+            declared=tuple(column for _, declared in columns.values() for column in declared),
         )
         edit = checked(ctx, now, AlterSchema(snapshot.schema_id, evolution))
         return Change(operation="alter", updates=(edit,))

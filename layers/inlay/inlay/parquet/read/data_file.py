@@ -533,7 +533,7 @@ class _GroupPlanner(Record):
             if only is not None and not only.any:
                 return None
         asked: list[RowFilter | GroupDeletes] = [*remaining, *([] if only is None else [only])]
-        fields = deletes.fields.union(*(each.fields for each in asked))
+        fields = deletes.fields.union(*(judge.fields for judge in asked))
         return Group(
             ordinal,
             first_row,

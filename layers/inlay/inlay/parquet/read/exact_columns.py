@@ -55,8 +55,8 @@ def _is_exact(reader: ReaderSupport, file: OpenFile, field: Field, rebased: bool
         return False
     expected = list(_leaves(field, (), 0, 0))
     return len(expected) == len(place.leaves) and all(
-        _fits(reader, file, leaf, *wanted, rebased)
-        for leaf, wanted in zip(place.leaves, expected, strict=True)
+        _fits(reader, file, leaf, *expects, rebased)
+        for leaf, expects in zip(place.leaves, expected, strict=True)
     )
 
 

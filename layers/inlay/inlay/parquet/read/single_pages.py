@@ -281,8 +281,8 @@ def read_pages(
         spans = tuple(span for pair in zip(beginnings, rows, strict=True) for span in pair)
         if spans not in kept:
             # In one piece: rows are filtered into as many.
-            each = zip(spans[::2], spans[1::2], strict=True)
-            kept[spans] = pa.concat_arrays(keep.slice(*span) for span in each)
+            runs = zip(spans[::2], spans[1::2], strict=True)
+            kept[spans] = pa.concat_arrays(keep.slice(*span) for span in runs)
         values = values.filter(kept[spans])
         arrays.append(values.cast(field.type) if field.name in codes else values)
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

@@ -37,7 +37,7 @@ def _inner(content: Content) -> str:
         case str() | int():
             return escape(str(content), {"\r": "&#13;"})
         case Mapping():
-            return "".join(_element(name, each) for name, each in content.items())
+            return "".join(_element(name, item) for name, item in content.items())
         case Sequence():
             return "".join(map(_inner, content))
         case _:
@@ -48,7 +48,7 @@ def _element(name: str, content: Content) -> str:
     if content is None:
         return ""
     if isinstance(content, Sequence) and not isinstance(content, str):
-        return "".join(_element(name, each) for each in content)
+        return "".join(_element(name, item) for item in content)
     return f"<{name}>{_inner(content)}</{name}>"
 
 
@@ -65,7 +65,7 @@ def parse(body: bytes) -> ElementTree.Element:
 
 
 def children(parent: ElementTree.Element, name: str) -> Iterable[ElementTree.Element]:
-    return (each for each in parent if each.tag.rpartition("}")[2] == name)
+    return (element for element in parent if element.tag.rpartition("}")[2] == name)
 
 
 def child(parent: ElementTree.Element, *path: str) -> ElementTree.Element | None:
