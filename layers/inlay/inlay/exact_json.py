@@ -29,21 +29,21 @@ def decode_json(text: str) -> Any:
 
 def named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """For `object_pairs_hook`: an object as a dict. Raises `InexactJson`."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise InexactJson("an object has one name twice")
-    return found
+    return members
 
 
 def _exact(text: str) -> float:
-    found = float(text)
+    number = float(text)
     try:
-        is_exact = Decimal(text) == Decimal(repr(found))
+        is_exact = Decimal(text) == Decimal(repr(number))
     except InvalidOperation:
         is_exact = False
     if not is_exact:
         raise InexactJson("a number has more digits than a double holds: write it as a text")
-    return found
+    return number
 
 
 def _whole(text: str) -> int:

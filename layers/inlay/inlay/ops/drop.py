@@ -114,9 +114,9 @@ def _refuse_holds(ctx: Context, loaded: LoadedTable) -> None:
 def was_dropped(ctx: Context, request: Request) -> bool:
     """Whether the last drop here was this request, and was done: one that died before is not. One or two
     GETs."""
-    found = ctx.store.get(ctx.key(DROPPED))
+    answer = ctx.store.get(ctx.key(DROPPED))
     name = f"{request.token} ".encode()
-    text = found.body.removeprefix(_TEXT) if isinstance(found, Got) else b""
+    text = answer.body.removeprefix(_TEXT) if isinstance(answer, Got) else b""
     if not text.startswith(name):
         return False
     try:

@@ -54,17 +54,17 @@ def pieces(text: str) -> list[tuple[str, str]]:
     """The format's directives, without their %, and the texts between them: one of each pair is empty.
 
     Raises `InvalidRequest` for a directive that is not known."""
-    expanded = re.sub("%(.)", lambda found: _SHORT.get(found[1], found[0]), text, flags=re.DOTALL)
-    found = [
+    expanded = re.sub("%(.)", lambda match: _SHORT.get(match[1], match[0]), text, flags=re.DOTALL)
+    tokens = [
         (code[1:], literal) for code, literal in re.findall(r"(%.?)|([^%]+)", expanded, re.DOTALL)
     ]
-    for code, literal in found:
+    for code, literal in tokens:
         if not literal and code not in _CODES:
             raise InvalidRequest(
                 f"a format of dates has no %{code}: {text[:80]!r}",
                 next_step=f"It has {', '.join('%' + c for c in (*_CODES, *_SHORT))}",
             )
-    return found
+    return tokens
 
 
 class DateFormat(Record):

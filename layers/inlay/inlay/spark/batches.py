@@ -94,9 +94,9 @@ def collect_pickled(rows: DataFrame, work: Map) -> list[Any]:
     raises about its input: no other attempt could succeed, and from a failed job only text would return."""
     answers = rows.mapInArrow(partial(_answer, work), "returned binary").collect()
     returned = [pickle.loads(answer[0]) for answer in answers]
-    for found in returned:
-        if isinstance(found, InputError):
-            raise found
+    for answer in returned:
+        if isinstance(answer, InputError):
+            raise answer
     return returned
 
 

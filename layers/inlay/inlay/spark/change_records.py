@@ -43,9 +43,11 @@ def operations_in(
     if deletes is not None:
         rows = sorted(common.rows - set(deletes))
         return Operations.of({"rows": rows, "deletes": deletes}, column=op)
-    found = Operations.of(operations)
+    meanings = Operations.of(operations)
     # A producer's name also names its column, unless the caller has another one.
-    return found if operations is not None and op == common.column else replace(found, column=op)
+    return (
+        meanings if operations is not None and op == common.column else replace(meanings, column=op)
+    )
 
 
 def spelled_in(columns: Sequence[str], operations: Operations | None) -> Operations | None:
@@ -75,8 +77,8 @@ def unpacked(
 
     def fields(name: str) -> dict[str, Column]:
         kind = kinds.get(name)
-        found = kind.fieldNames() if isinstance(kind, StructType) else ()
-        return {field: f.col(quoted(name)).getField(field) for field in found}
+        names = kind.fieldNames() if isinstance(kind, StructType) else ()
+        return {field: f.col(quoted(name)).getField(field) for field in names}
 
     if operations is None or operations.envelope is None:
         return changes

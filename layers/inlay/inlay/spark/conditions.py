@@ -76,15 +76,15 @@ def attribute(frame: Any, name: str) -> Column:
 def attributes(frame: Any, names: Iterable[str]) -> list[Any]:
     """The columns of these very names, as `attribute` finds them, as Spark's expressions."""
     output, columns = plan_of(frame).output(), frame.columns
-    found = []
+    outputs = []
     for name in names:
         if columns.count(name) != 1:
             raise SchemaMismatch(
                 f"{columns.count(name)} columns of the DataFrame are named {name[:100]!r}",
                 next_step="Rename them apart",
             )
-        found.append(output.apply(columns.index(name)))
-    return found
+        outputs.append(output.apply(columns.index(name)))
+    return outputs
 
 
 def attribute_at(frame: Any, place: int) -> Column:
@@ -249,7 +249,7 @@ def value_of(kind: Primitive, value: Any) -> Any:
 
     from inlay.spark.types import SPARK_TYPES
 
-    found: Any = value
+    literal: Any = value
     match kind.name:
         case (
             "bool"
@@ -264,17 +264,17 @@ def value_of(kind: Primitive, value: Any) -> Any:
         ):
             pass
         case "binary":
-            found = bytearray(found)
+            literal = bytearray(literal)
         case "date":
-            found = _time(int(value) * _DAY).date().isoformat()
+            literal = _time(int(value) * _DAY).date().isoformat()
         case "timestamptz" if kind.unit in _PER_UNIT:
             return f.timestamp_micros(f.lit(int(value) * _PER_UNIT[kind.unit]))
         case "timestamp" if kind.unit in _PER_UNIT:
             # As text: a Python datetime would be converted by the session's time zone.
-            found = _time(int(value) * _PER_UNIT[kind.unit]).isoformat(" ")
+            literal = _time(int(value) * _PER_UNIT[kind.unit]).isoformat(" ")
         case _:
             raise _NoCondition
-    return f.lit(found).cast(SPARK_TYPES.of(kind))
+    return f.lit(literal).cast(SPARK_TYPES.of(kind))
 
 
 def default_of(field: Field, kind: DataType) -> Any:

@@ -125,8 +125,8 @@ def _options(spec: Any) -> dict[str, str]:
         ("serde", "Leave ROW FORMAT and STORED AS out: files are Parquet"),
         ("collation", "Leave DEFAULT COLLATION out: a table compares bytes"),
     ):
-        found = fields_of(spec).get(part)
-        if found is not None and found.isDefined():
+        value = fields_of(spec).get(part)
+        if value is not None and value.isDefined():
             raise InvalidRequest(
                 f"CREATE TABLE … USING {FUNCTION} has no {part}", next_step=instead
             )
@@ -145,7 +145,7 @@ def _options(spec: Any) -> dict[str, str]:
 
 def _primary_key(spec: Any) -> list[str]:
     """The columns of PRIMARY KEY, which Spark, too, takes for a promise that is not enforced."""
-    found: list[str] = []
+    key: list[str] = []
     given = fields_of(spec).get("constraints")  # since 4.1
     for constraint in [] if given is None else items(given):
         if kind_of(constraint) != "PrimaryKeyConstraint":
@@ -153,8 +153,8 @@ def _primary_key(spec: Any) -> list[str]:
                 "CREATE TABLE has a constraint that is no PRIMARY KEY, and tables hold no others",
                 next_step="Leave it out, and check the rows before the append",
             )
-        found = items(constraint.columns())
-    return found
+        key = items(constraint.columns())
+    return key
 
 
 def _names(options: dict[str, str], name: str) -> list[str]:
@@ -164,7 +164,7 @@ def _names(options: dict[str, str], name: str) -> list[str]:
 def _columns(catalyst: Catalyst, columns: Any) -> tuple[Any, dict[str, str]]:
     from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
 
-    found, comments = [], {}
+    types, comments = [], {}
     for column in items(columns):
         fields = fields_of(column)
         for unserved in _UNSERVED:
@@ -175,14 +175,14 @@ def _columns(catalyst: Catalyst, columns: Any) -> tuple[Any, dict[str, str]]:
                     next_step="Leave it out; compute such values in the query",
                 )
         kind = _parse_datatype_json_string(column.dataType().json())
-        found.append(StructField(column.name(), kind, column.nullable()))
+        types.append(StructField(column.name(), kind, column.nullable()))
         if (comment := value_of(column.comment())) is not None:
             comments[column.name()] = comment
-    if not found:
+    if not types:
         raise InvalidRequest(
             "CREATE TABLE names no columns", next_step="Name them, or write AS SELECT"
         )
-    return StructType(found), comments
+    return StructType(types), comments
 
 
 def _partition(transform: Any) -> str:

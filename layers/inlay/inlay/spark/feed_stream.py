@@ -84,13 +84,13 @@ class InlayFeedStream(VersionStream):
         return {"table": self._table_id, "ref": ref, "version": version, "first": first}
 
     def _checked(self, offset: dict[str, Any]) -> dict[str, Any]:
-        found = checked_offset(offset, self._table_id, self._options.uri)
-        if found.get("after"):
+        checked = checked_offset(offset, self._table_id, self._options.uri)
+        if checked.get("after"):
             raise InvalidRequest(
                 "the stream was stopped within a version whose rows it read: changes come by whole ones",
                 next_step="Let it end that version without changeFeed, or start a new query",
             )
-        return found
+        return checked
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """As far as `limit` allows, at least one version that changed rows."""

@@ -96,7 +96,7 @@ def _fixed(snapshot: Snapshot, given: Mapping[str, str | None]) -> dict[str, str
     schema = snapshot.schema
     by_id = {field.source for field in snapshot.spec.fields if field.transform == "identity"}
     partitions = [field.name for field in schema.fields if field.id in by_id]
-    found = {}
+    values = {}
     for name, value in given.items():
         column = spelled(name, partitions)
         if column is None:
@@ -105,8 +105,8 @@ def _fixed(snapshot: Snapshot, given: Mapping[str, str | None]) -> dict[str, str
                 next_step=f"It is by {', '.join(partitions)[:300] or 'no column'}; choose other rows by "
                 "INSERT INTO … REPLACE WHERE …",
             )
-        found[column] = value
-    return found
+        values[column] = value
+    return values
 
 
 def _rows(
@@ -152,13 +152,13 @@ def _rows(
 
 
 def _column(name: str, names: Sequence[str]) -> str:
-    found = spelled(name, names)
-    if found is None:
+    column = spelled(name, names)
+    if column is None:
         raise SchemaMismatch(
             f"the table has no column {name[:100]!r} that takes a value here",
             next_step=f"It has: {', '.join(names)[:500]}",
         )
-    return found
+    return column
 
 
 def _with_defaults(catalyst: Catalyst, query: Any, names: Sequence[str], schema: Schema) -> Any:
@@ -166,7 +166,7 @@ def _with_defaults(catalyst: Catalyst, query: Any, names: Sequence[str], schema:
     if kind_of(query) != "UnresolvedInlineTable":
         return query
     kinds = {field.name: field.dataType for field in spark_schema(schema)}
-    found = []
+    outputs = []
     for row in map(items, items(query.rows())):
         new = list(row)
         for place, value in enumerate(row):
@@ -174,8 +174,8 @@ def _with_defaults(catalyst: Catalyst, query: Any, names: Sequence[str], schema:
                 field = schema.column(names[place])
                 assert field is not None
                 new[place] = catalyst.expression(default_of(field, kinds[field.name]))
-        found.append(catalyst.seq(new))
-    return query.copy(query.names(), catalyst.seq(found))
+        outputs.append(catalyst.seq(new))
+    return query.copy(query.names(), catalyst.seq(outputs))
 
 
 # -- which rows they replace ----------------------------------------------------------------------

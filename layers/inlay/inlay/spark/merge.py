@@ -366,12 +366,12 @@ class RecordSummary:
 
     def where(self, columns: Sequence[str]) -> str | None:
         """A condition that holds for the keys, which are in these columns, from the first."""
-        found = [
+        conditions = [
             f"{in_sql(column)} BETWEEN {bound[0]} AND {bound[1]}"
             for column, bound in zip(columns, self.bounds, strict=False)
             if bound is not None
         ]
-        return " AND ".join(found) or None
+        return " AND ".join(conditions) or None
 
 
 def newest(marked: DataFrame, records: Records) -> DataFrame:
@@ -399,17 +399,17 @@ def summarise(newest: DataFrame, keys: list[str], records: int) -> RecordSummary
 
     no_key = f.count_if(f.greatest(*[f.col(quoted(key)).isNull() for key in keys], f.lit(False)))
     extremes = [of(quoted(key)) for key in keys for of in (f.min, f.max)]
-    found = newest.agg(f.count("*"), f.count_if(DELETED), no_key, *extremes).collect()[0]
-    if found[2]:
+    counts = newest.agg(f.count("*"), f.count_if(DELETED), no_key, *extremes).collect()[0]
+    if counts[2]:
         raise InvalidRequest(
-            f"{found[2]} change records have no key", next_step=f"Give each one {', '.join(keys)}"
+            f"{counts[2]} change records have no key", next_step=f"Give each one {', '.join(keys)}"
         )
-    ends = list(map(_literal, found[3:]))
+    ends = list(map(_literal, counts[3:]))
     bounds = tuple(
         None if low is None or high is None else (low, high)
         for low, high in zip(ends[::2], ends[1::2], strict=True)
     )
-    return RecordSummary(records, found[0], found[1], bounds)
+    return RecordSummary(records, counts[0], counts[1], bounds)
 
 
 def _literal(value: Any) -> str | None:

@@ -37,8 +37,8 @@ def load_metadata(options: ReadOptions) -> pa.Table:
 
     table = inlay.open(place(options.uri), version=options.version, ref=ref_of(options.uri))
     assert options.table in METADATA
-    found: pa.Table = getattr(table.inspect, options.table)()
-    return found
+    rows: pa.Table = getattr(table.inspect, options.table)()
+    return rows
 
 
 def metadata_schema(table: pa.Table) -> StructType:

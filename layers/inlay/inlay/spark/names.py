@@ -75,11 +75,11 @@ def find_named(spark: Any, catalyst: Catalyst, parts: Sequence[str]) -> Named | 
         check_place(parts[1], ".".join(map(quoted, parts)))
     if len(parts) != 1:
         return None
-    found = value_of(catalyst.session.sessionState().catalog().getRawTempView(parts[0]))
-    if found is None:
+    view = value_of(catalyst.session.sessionState().catalog().getRawTempView(parts[0]))
+    if view is None:
         return None
-    text = value_of(found.tableMeta().viewText())
-    return _of_text(catalyst, parts[0], found, text) if text else _of_source(parts[0], found)
+    text = value_of(view.tableMeta().viewText())
+    return _of_text(catalyst, parts[0], view, text) if text else _of_source(parts[0], view)
 
 
 def check_place(place: str, typed: str) -> None:
@@ -100,7 +100,7 @@ def is_there(spark: Any, parts: Sequence[str]) -> bool:
     return bool(spark.catalog._jcatalog.tableExists(".".join(map(quoted, parts))))
 
 
-def _of_text(catalyst: Catalyst, name: str, found: Any, text: str) -> Named | None:
+def _of_text(catalyst: Catalyst, name: str, view: Any, text: str) -> Named | None:
     plan = catalyst.parser.parsePlan(text)
     call = plan.child() if kind_of(plan) == "Project" else plan
     if kind_of(call) != "UnresolvedTableValuedFunction":
@@ -112,7 +112,7 @@ def _of_text(catalyst: Catalyst, name: str, found: Any, text: str) -> Named | No
     why = ""
     if asked.keys() & {"version", "as_of"}:
         why = "is a view of an earlier version"
-    metadata = found.tableMeta()
+    metadata = view.tableMeta()
     selected = kind_of(plan) == "Project" and [kind_of(c) for c in items(plan.projectList())]
     if selected not in (False, ["UnresolvedStar"]) or (
         items(metadata.viewQueryColumnNames()) != [f.name() for f in metadata.schema().fields()]
@@ -121,8 +121,8 @@ def _of_text(catalyst: Catalyst, name: str, found: Any, text: str) -> Named | No
     return Named(name=name, location=location, ref=None if ref is None else str(ref), why_fixed=why)
 
 
-def _of_source(name: str, found: Any) -> Named | None:
-    plan = value_of(found.plan())
+def _of_source(name: str, view: Any) -> Named | None:
+    plan = value_of(view.plan())
     if plan is None or kind_of(plan) != "DataSourceV2Relation" or plan.table().name() != FUNCTION:
         return None
     options = {k.lower(): v for k, v in dict(plan.options().asCaseSensitiveMap()).items()}

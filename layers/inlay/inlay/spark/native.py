@@ -242,7 +242,7 @@ def split(
     if predicate != TRUE and condition_of(predicate, schema) is None:
         return none("filter")
     looked_at = _looked_at(schema, columns, predicate)
-    if not all(_is_readable(schema, found) for found in looked_at):
+    if not all(_is_readable(schema, field) for field in looked_at):
         return none("column types")
     why: dict[str, str] = {}
     by_deletes: dict[Deleted, list[FileTask]] = {}
@@ -251,25 +251,25 @@ def split(
     named = Counter(file_name(task) for task in tasks)
     # The largest files first: if there are too many files or deletes, the small ones are left out.
     for task in sorted(tasks, key=lambda t: -t.file.size):
-        found = _judged(task, schema, looked_at, placed)
-        if isinstance(found, str):
-            why[task.file.key] = found
+        deletes = _judged(task, schema, looked_at, placed)
+        if isinstance(deletes, str):
+            why[task.file.key] = deletes
             continue
         name = file_name(task)
-        bits = _bitmap_bytes(task) if found.by_position else 0
+        bits = _bitmap_bytes(task) if deletes.by_position else 0
         is_placed = named[name] == 1 and _PLAIN_NAME.fullmatch(name)
         if placed and not is_placed:
             why[task.file.key] = "file names"
         elif (
-            (found not in by_deletes and len(by_deletes) == MAX_SHARES)
+            (deletes not in by_deletes and len(by_deletes) == MAX_SHARES)
             or (bits and not (is_placed and bitmap_bytes + bits <= MAX_BITMAP_BYTES))
-            or ((found.by_position or found.keys) and not takes_arrow)
+            or ((deletes.by_position or deletes.keys) and not takes_arrow)
         ):
             why[task.file.key] = "deletes"
         elif taken == MAX_FILES:
             why[task.file.key] = "too many files"
         else:
-            by_deletes.setdefault(found, []).append(task)
+            by_deletes.setdefault(deletes, []).append(task)
             taken += 1
             bitmap_bytes += bits
     chosen = [task for share in by_deletes.values() for task in share]
@@ -302,7 +302,7 @@ def _judged(
     gone, keys, by_position = task.deletes(schema)
     if any(condition_of(predicate, schema) is None for predicate in gone):
         return "deletes"
-    if sum(found.rows for found in keys) > MAX_KEYS or not all(
+    if sum(deleted.rows for deleted in keys) > MAX_KEYS or not all(
         # In another schema a column may have had another name or type.
         k.schema_id == schema.id and _is_joined(k.field_ids, schema)
         for k in keys
@@ -313,7 +313,7 @@ def _judged(
         return "adopted"
     files = tuple(sorted(KeyFile(k.field_ids, k.key, k.rows, k.size) for k in keys))
     looked_at = [*looked_at, *_looked_at(schema, tuple(_key_columns(files)), *gone)]
-    if not all(_is_readable(schema, found) for found in looked_at):
+    if not all(_is_readable(schema, field) for field in looked_at):
         return "deletes"
     if (by_position or placed) and any(f.name.lower() == _ROW_INDEX for f in looked_at):
         return "deletes"
@@ -332,7 +332,7 @@ def _bitmap_bytes(task: FileTask) -> int:
 
 
 def _key_columns(keys: Iterable[KeyFile]) -> frozenset[int]:
-    return frozenset(column for found in keys for column in found.among)
+    return frozenset(column for deleted in keys for column in deleted.among)
 
 
 def _looked_at(schema: Schema, columns: Sequence[int], *predicates: Predicate) -> list[Field]:
@@ -349,16 +349,16 @@ def _is_joined(columns: Sequence[int], schema: Schema) -> bool:
     )
 
 
-def _is_readable(schema: Schema, found: Field) -> bool:
+def _is_readable(schema: Schema, field: Field) -> bool:
     # Spark ignores case in names.
-    same = [name for name in schema.names if name.lower() == found.name.lower()]
-    alone = Schema(schema.id, (found,))
+    same = [name for name in schema.names if name.lower() == field.name.lower()]
+    alone = Schema(schema.id, (field,))
     return len(same) == 1 and not _hides_floats(alone) and not has_twins(alone)
 
 
 def _hides_floats(column: Schema) -> bool:
     """Spark prunes row groups by floats within structs, too, see `_guarded`."""
-    within = (path for path, found in column.walk() if _float(found) and len(path) > 1)
+    within = (path for path, leaf in column.walk() if _float(leaf) and len(path) > 1)
     return any(column.resolve(path) is not None for path in within)
 
 
@@ -397,8 +397,8 @@ def _footers(spark: SparkSession, uri: str, tasks: Sequence[FileTask]) -> Mappin
     """By the file's key."""
     cache = connect(uri).cache
     # Files never change: results stay valid.
-    found = {t.file.key: c for t in tasks if (c := cache.get(_CACHED + t.file.key)) is not None}
-    new = [task for task in tasks if task.file.key not in found]
+    cached = {t.file.key: c for t in tasks if (c := cache.get(_CACHED + t.file.key)) is not None}
+    new = [task for task in tasks if task.file.key not in cached]
     if len(new) <= DRIVER_FOOTERS:
         read = _footers_of(uri, new)
     else:
@@ -409,7 +409,7 @@ def _footers(spark: SparkSession, uri: str, tasks: Sequence[FileTask]) -> Mappin
     for key, footer in read:
         size = CACHED_BYTES + _CACHED_GROUP_BYTES * len(footer.group_rows)
         cache.put(_CACHED + key, footer, size)
-    return found | dict(read)
+    return cached | dict(read)
 
 
 def _footers_of(uri: str, tasks: Sequence[FileTask]) -> list[tuple[str, Footer]]:
@@ -427,7 +427,7 @@ def _footer_of(ctx: Context, task: FileTask) -> tuple[str, Footer]:
 def native_frames(
     spark: SparkSession,
     uri: str,
-    found: Split,
+    parted: Split,
     schema: Schema,
     columns: Sequence[int],
     predicate: Predicate,
@@ -436,11 +436,11 @@ def native_frames(
 ) -> list[DataFrame]:
     """The rows of the native files for which `predicate` is TRUE; `columns` in this order. With `placed`
     two more follow: the name of a row's file (`file_name`), and the row's position in it."""
-    shares = _scans(found.shares)
+    shares = _scans(parted.shares)
     marked = [task for share in shares for task, _ in share.marked()]
     is_inline = len(marked) <= INLINE_FILES and sum(map(_bitmap_bytes, marked)) <= INLINE_BYTES
     return [
-        _frame(spark, uri, found.root, share, schema, columns, predicate, is_inline, placed)
+        _frame(spark, uri, parted.root, share, schema, columns, predicate, is_inline, placed)
         for share in shares
     ]
 
@@ -484,7 +484,7 @@ def _frame(
 
     keys = share.deleted.keys
     looked_at = _looked_at(schema, (*columns, *_key_columns(keys)), predicate, *share.deleted.where)
-    asked = spark_schema(schema, [found.name for found in looked_at])
+    asked = spark_schema(schema, [field.name for field in looked_at])
     by_position = share.deleted.by_position
     if by_position or placed:
         asked = asked.add(_ROW_INDEX, "long")
@@ -494,7 +494,7 @@ def _frame(
     plan = relation = plan_of(frame)
     output, width = plan.output(), len(looked_at)
     read = output.take(width)
-    if floats := [n for n, found in enumerate(looked_at) if _float(found)]:
+    if floats := [n for n, field in enumerate(looked_at) if _float(field)]:
         guarded = output
         for n in floats:
             guarded = guarded.updated(n, _guarded(spark, looked_at[n], output.apply(n)))
@@ -519,15 +519,15 @@ def _frame(
         plan = projected(spark, read, plan)
     if plan is not relation:
         frame = frame_of(spark, plan)
-    names = {found.id: found.name for found in schema.fields}
-    for among, key_files in groupby(keys, key=lambda found: found.among):
+    names = {field.id: field.name for field in schema.fields}
+    for among, key_files in groupby(keys, key=lambda file: file.among):
         by = [names[column] for column in among]
         gone = _keys(spark, uri, root, list(key_files), schema, spark_schema(schema, by))
         frame = _without(frame, by, gone)
     if by_position and not is_inline:
         marked = [file_name(task) for task, _ in share.marked()]
         frame = _without_positions(frame, width, _bitmaps(spark, marked, words))
-    if [found.id for found in looked_at] == list(columns) and placed == is_located:
+    if [field.id for field in looked_at] == list(columns) and placed == is_located:
         return frame
     kept = [attribute_at(frame, width + n) for n in range(2)] if placed else []
     return frame.select(*(f.col(quoted(names[column])) for column in columns), *kept)
@@ -548,8 +548,8 @@ def _keys(
         return spark.read.schema(asked).options(**_OPTIONS).parquet(*paths)
     ctx = connect(uri)
     arrow = arrow_for(asked)
-    found = [SPARK_READER.deleted_keys(ctx, schema, f.among, f.key, f.size, f.rows) for f in files]
-    tables = [pa.Table.from_arrays(list(columns), names=arrow.names) for columns in found]
+    arrays = [SPARK_READER.deleted_keys(ctx, schema, f.among, f.key, f.size, f.rows) for f in files]
+    tables = [pa.Table.from_arrays(list(columns), names=arrow.names) for columns in arrays]
     return spark.createDataFrame(pa.concat_tables(tables).cast(arrow.remove_metadata()), asked)
 
 
@@ -736,18 +736,18 @@ def _relation(spark: Any, files: Mapping[str, int], asked: StructType) -> Any:
     return DataFrame(spark._jsparkSession.baseRelationToDataFrame(exact), spark)
 
 
-def _float(found: Field) -> Primitive | None:
+def _float(field: Field) -> Primitive | None:
     """The type of a column of floats."""
-    return found.type if isinstance(found.type, Primitive) and found.type.is_float else None
+    return field.type if isinstance(field.type, Primitive) and field.type.is_float else None
 
 
-def _guarded(spark: Any, found: Field, column: Any) -> Any:
+def _guarded(spark: Any, field: Field, column: Any) -> Any:
     """The column; one times it for floats. Spark skips row groups by the bounds of floats, although these
     do not cover NaN, which is above all numbers, and it distinguishes -0.0 in a dictionary from 0.0. It
     does so for plain columns only, and one times x is x."""
     from pyspark.sql import functions as f
 
-    if (kind := _float(found)) is None:
+    if (kind := _float(field)) is None:
         return column
     one = f.lit(1.0).cast(kind.name)
-    return expression_of(spark, (column_of(spark, column) * one).alias(found.name))
+    return expression_of(spark, (column_of(spark, column) * one).alias(field.name))

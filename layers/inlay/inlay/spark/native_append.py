@@ -233,7 +233,7 @@ def _write(frame: DataFrame, folder: str, snapshot: Snapshot) -> None:
         rows: Any = _as_optional(frame.select(*_columns(frame, schema)), schema, session)
         if snapshot.sort_by:
             by_id = {field.id: attribute(rows, field.name) for field in schema.fields}
-            rows = rows.sortWithinPartitions(*(by_id[found] for found in snapshot.sort_by))
+            rows = rows.sortWithinPartitions(*(by_id[field_id] for field_id in snapshot.sort_by))
         writer = _in_session(rows, session).write()
         for name, value in options.items():
             writer = writer.option(name, value)
@@ -292,12 +292,12 @@ def _columns(frame: DataFrame, schema: Schema) -> Iterator[Any]:
 
     given = dict(zip(named_as_in(schema, frame.columns), frame.schema.fields, strict=True))
     for field, target in zip(schema.fields, spark_schema(schema), strict=True):
-        found = given.get(field.name)
-        if found is None:
+        source = given.get(field.name)
+        if source is None:
             column = default_of(field, target.dataType)
         else:
-            column = attribute(frame, found.name)
-            if found.dataType != target.dataType:
+            column = attribute(frame, source.name)
+            if source.dataType != target.dataType:
                 fitting = column.try_cast(target.dataType)
                 kind = target.dataType.simpleString()
                 why = f"column {field.name!r} has a value in the data that {kind} does not have"
@@ -310,7 +310,7 @@ def _columns(frame: DataFrame, schema: Schema) -> Iterator[Any]:
                 why = f"column {field.name!r} has text that is not UTF-8"
                 column = f.when(wrong, f.raise_error(f.lit(why))).otherwise(column)
             if not field.nullable:
-                column = _required(frame, column, found.name)
+                column = _required(frame, column, source.name)
         yield column.alias(field.name)
 
 
@@ -327,22 +327,22 @@ def _as_optional(rows: Any, schema: Schema, session: Any) -> Any:
 
     execution = _in_session(rows, session).queryExecution()
     plans = [execution.analyzed(), execution.optimizedPlan()]
-    known = [{found["name"] for found in _fields(p) if not found["nullable"]} for p in plans]
+    known = [{field["name"] for field in _fields(p) if not field["nullable"]} for p in plans]
     strict = {x.name for x in schema.fields if x.nullable and any(x.name in k for k in known)}
     if not strict:
         return rows
 
     def column(name: str) -> Any:
-        found = attribute(rows, name)
+        value = attribute(rows, name)
         # True of every row, which the optimizer does not know.
-        return f.when(f.spark_partition_id() >= 0, found).alias(name) if name in strict else found
+        return f.when(f.spark_partition_id() >= 0, value).alias(name) if name in strict else value
 
     return rows.select(*map(column, schema.names))
 
 
 def _fields(plan: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(plan.schema().json())["fields"]
-    return found
+    fields: list[dict[str, Any]] = json.loads(plan.schema().json())["fields"]
+    return fields
 
 
 def _is_no_text(value: Any, kind: DataType) -> Any:
@@ -368,8 +368,8 @@ def _is_no_text(value: Any, kind: DataType) -> Any:
             parts = [among(keys, kind.keyType), among(values, kind.valueType)]
         case _:  # no other type of Spark holds text
             parts = []
-    found = [f.coalesce(part, f.lit(False)) for part in parts if part is not None]
-    return reduce(operator.or_, found) if found else None
+    wrong = [f.coalesce(part, f.lit(False)) for part in parts if part is not None]
+    return reduce(operator.or_, wrong) if wrong else None
 
 
 def _required(frame: Any, value: Any, name: str) -> Any:

@@ -69,8 +69,8 @@ def java_version(java: Path) -> int | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _VERSION.search(ran.stderr + ran.stdout)
-    return int(found[1]) if found and ran.returncode == 0 else None
+    match = _VERSION.search(ran.stderr + ran.stdout)
+    return int(match[1]) if match and ran.returncode == 0 else None
 
 
 def _bundled_home() -> Path | None:
@@ -145,12 +145,12 @@ def session(*, app: str = "inlay", master: str | None = None) -> SparkSession:
     """The session of this process, with Inlay registered: the existing one, that of spark-submit, or else a
     new one on this machine (`local_session`), whose workers use this Python even where its environment is
     not activated."""
-    found = _existing()
-    if found is None:
+    existing = _existing()
+    if existing is None:
         return local_session(app=app, master=master or "local[*,3]", quick_start=False)
     # Sources that came with --py-files are not always discovered.
-    register(found)
-    return found
+    register(existing)
+    return existing
 
 
 def _existing() -> SparkSession | None:

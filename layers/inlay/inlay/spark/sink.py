@@ -79,11 +79,11 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
     # -- on the driver ------------------------------------------------------------------------
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        found = [m for m in messages if isinstance(m, BatchFiles)]
-        files = tuple(file for message in found for file in message.files)
+        batches = [m for m in messages if isinstance(m, BatchFiles)]
+        files = tuple(file for message in batches for file in message.files)
         if files:
-            first = min(found, key=lambda message: message.started_us)
-            if len({message.snapshot.table_id for message in found}) > 1:
+            first = min(batches, key=lambda message: message.started_us)
+            if len({message.snapshot.table_id for message in batches}) > 1:
                 raise TableReplaced(f"{self._uri} was replaced meanwhile", table=self._uri)
             commit_batch(self._uri, first.snapshot, first.query, batchId, files, first.started_us)
 

@@ -114,8 +114,8 @@ class InlayStreamReader(VersionStream):
         )
         return [*files, *(piece for piece in pieces if isinstance(piece, StepPartition))]
 
-    def _offset(self, found: dict[str, Any]) -> Offset:
-        offset = Offset(**checked_offset(found, self._table_id, self._options.uri))
+    def _offset(self, stored: dict[str, Any]) -> Offset:
+        offset = Offset(**checked_offset(stored, self._table_id, self._options.uri))
         if offset.after is None:
             return offset
         version, key = offset.after  # JSON has lists only

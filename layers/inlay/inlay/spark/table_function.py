@@ -92,24 +92,24 @@ def views(spark: SparkSession, prefix: str) -> tuple[str, ...]:
     within = connect(prefix)
     folders = sorted(within.store.list_prefixes(within.key("")))
     names = [folder.rstrip("/").rpartition("/")[2] for folder in folders]
-    found = [name for name in names if within.has(f"{name}/{POINTER}")]
-    if not found:
+    tables = [name for name in names if within.has(f"{name}/{POINTER}")]
+    if not tables:
         raise InvalidRequest(
             f"there are no tables directly under {prefix}",
             next_step="Give the folder that contains the tables' folders",
         )
     has_case = is_set(spark, "spark.sql.caseSensitive")
     named: dict[str, str] = {}
-    for name in found:
+    for name in tables:
         other = named.setdefault(name if has_case else name.lower(), name)
         if other != name:
             raise InvalidRequest(
                 f"the tables {other[:100]!r} and {name[:100]!r} would be one view",
                 next_step="Name each by view(spark, name, uri), or set spark.sql.caseSensitive",
             )
-    for name in found:
+    for name in tables:
         view(spark, quoted(name), within.below(name).uri)
-    return tuple(found)
+    return tuple(tables)
 
 
 def register_function(spark: SparkSession) -> TableFunction:

@@ -189,9 +189,9 @@ class AzureStore:
             if info.size == 0:
                 return head.empty()
             end = ByteRange(max(0, info.size - length), info.size)
-            found = self.get(key, byte_range=end, if_match=info.etag, version_id=version_id)
-            if not isinstance(found, Refused):
-                return found
+            got = self.get(key, byte_range=end, if_match=info.etag, version_id=version_id)
+            if not isinstance(got, Refused):
+                return got
         raise StoreUnavailable("the object is overwritten again and again", key=key)
 
     def head(self, key: str, *, version_id: str | None = None) -> Head | Missing:

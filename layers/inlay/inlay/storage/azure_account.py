@@ -99,13 +99,13 @@ def sign(
     }
     if request.method in ("PUT", "POST"):
         headers["content-length"] = str(len(request.body))
-    found = settings()
-    ours = found.account in (None, account)
-    if ours and found.key:
-        signed = _signature(account, found.key, request, headers)
+    configured = settings()
+    ours = configured.account in (None, account)
+    if ours and configured.key:
+        signed = _signature(account, configured.key, request, headers)
         return request.query, {**headers, "authorization": f"SharedKey {account}:{signed}"}
-    if ours and found.sas:
-        signature = dict(parse_qsl(found.sas.lstrip("?"), keep_blank_values=True))
+    if ours and configured.sas:
+        signature = dict(parse_qsl(configured.sas.lstrip("?"), keep_blank_values=True))
         return {**request.query, **signature}, headers
     if not endpoint.startswith("https://"):
         raise AccessDenied(

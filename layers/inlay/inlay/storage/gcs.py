@@ -101,10 +101,10 @@ class _Google:
         try:
             with self._lock:  # one refresh at a time
                 named = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
-                if (found := self._found.get(named)) is None:
-                    found, _ = google.auth.default(scopes=[_SCOPE])
-                    self._found[named] = found
-                found.before_request(Transport(rest.pool(url)), "GET", url, headers)
+                if (credentials := self._found.get(named)) is None:
+                    credentials, _ = google.auth.default(scopes=[_SCOPE])
+                    self._found[named] = credentials
+                credentials.before_request(Transport(rest.pool(url)), "GET", url, headers)
         except (GoogleAuthError, OSError) as error:
             # Nothing of the request was sent.
             if isinstance(error, OSError) or error.retryable:

@@ -103,10 +103,10 @@ class Inspect:
         loaded = self._table._loaded
         if loaded.transaction is None or not loaded.undecided:
             return None
-        found = loaded.transaction
-        tables = [participant.uri for participant in found.participants]
-        times = {"began_us": found.began_us, "deadline_us": found.deadline_us}
-        return {"id": found.id, **times, "tables": tables}
+        transaction = loaded.transaction
+        tables = [participant.uri for participant in transaction.participants]
+        times = {"began_us": transaction.began_us, "deadline_us": transaction.deadline_us}
+        return {"id": transaction.id, **times, "tables": tables}
 
     def refs(self) -> pa.Table:
         """Main, then all tags and branches, as of when this table was read."""

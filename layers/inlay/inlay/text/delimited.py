@@ -141,10 +141,10 @@ class CsvFile:
             uneven = self._uneven() if _UNEVEN.search(str(error)) else None
             if uneven is None:
                 raise
-            line, found, first = uneven
+            line, count, first = uneven
             self.names = tuple(first)
             others = f", after {self.refusals.limit:,} others" if self.refusals.limit else ""
-            fields = f"{found:,} field" + "s" * (found != 1)
+            fields = f"{count:,} field" + "s" * (count != 1)
             raise UnreadableFile(
                 f"{self._path}: line {line:,} has {fields}, and the first line {len(first)}{others}",
                 next_step=self.hint(())

@@ -59,15 +59,15 @@ class EngineCredentials(Record):
         )
 
 
-def _config(found: Assumed) -> Mapping[str, str]:
+def _config(session: Assumed) -> Mapping[str, str]:
     config = {
-        "s3.access-key-id": found.access_key_id,
-        "s3.secret-access-key": found.secret_access_key,
-        "s3.session-token": found.session_token,
-        "s3.session-token-expires-at-ms": str(found.expires_ms),
-        "s3.region": found.region,
-        "client.region": found.region,
+        "s3.access-key-id": session.access_key_id,
+        "s3.secret-access-key": session.secret_access_key,
+        "s3.session-token": session.session_token,
+        "s3.session-token-expires-at-ms": str(session.expires_ms),
+        "s3.region": session.region,
+        "client.region": session.region,
     }
-    if found.endpoint is not None:
-        config |= {"s3.endpoint": found.endpoint, "s3.path-style-access": "true"}
+    if session.endpoint is not None:
+        config |= {"s3.endpoint": session.endpoint, "s3.path-style-access": "true"}
     return config

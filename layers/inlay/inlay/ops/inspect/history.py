@@ -80,7 +80,7 @@ def differences(ctx: Context, current: Snapshot, since: int, to: int) -> pa.Tabl
     for before, after in pairwise(loaded):
         if after.commit.branch == ctx.branch:  # other branches' commits did not change this content
             steps[after.commit.operation].append((before, after))
-    return table_of(DIFFERENCES, (_difference(name, found) for name, found in steps.items()))
+    return table_of(DIFFERENCES, (_difference(name, step) for name, step in steps.items()))
 
 
 def _difference(operation: str, steps: Sequence[tuple[Snapshot, Snapshot]]) -> Row:

@@ -313,14 +313,14 @@ def segments_table(state: State) -> pa.Table:
         ("markers", snapshot.markers.segments, len(snapshot.markers.inline)),
         ("ledger", snapshot.ledger.records.segments, len(snapshot.ledger.records.inline)),
     ):
-        found: list[tuple[Segment, str | None]] = []
+        listed: list[tuple[Segment, str | None]] = []
         for top in segments:
             leaves = under(top, nodes[top.id]) if top.level else ()
-            found += [(top, None), *((leaf, top.id) for leaf in leaves)]
-        for place, (segment, parent) in enumerate(found):
+            listed += [(top, None), *((leaf, top.id) for leaf in leaves)]
+        for place, (segment, parent) in enumerate(listed):
             row = _segment_row(segment, snapshot.schema, of_files=name == "files")
             rows.append({**row, "tier": name, "place": place, "parent": parent})
-        last = {"tier": name, "place": len(found), "level": 0, "entries": inline, "dead": 0}
+        last = {"tier": name, "place": len(listed), "level": 0, "entries": inline, "dead": 0}
         rows.append({**dict.fromkeys(SEGMENTS.names), **last})
     return table_of(SEGMENTS, rows)
 

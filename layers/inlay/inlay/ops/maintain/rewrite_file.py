@@ -103,8 +103,8 @@ def markers_for_output(
         match marker.body:
             case RowGroups():
                 continue  # whole groups are dropped without being read, whatever the time
-            case Rows(found):
-                rows = positions.moved(BitMap64(found))
+            case Rows(listed):
+                rows = positions.moved(BitMap64(listed))
             case Vector() as vector:
                 rows = positions.moved(load_vector(ctx.objects, vector, task.file.rows))
             case KeyRange() | Where() | Keys():

@@ -229,12 +229,12 @@ def _deleted(
 ) -> Mapping[str, BitMap64]:
     """By key, the positions of each file that any delete hits; reads the columns that the deletes need, of
     several files at once. Raises `Unpublishable` for a file that cannot be read."""
-    found = {t.file.key: BitMap64() for t in tasks}
+    deleted = {t.file.key: BitMap64() for t in tasks}
     for task in tasks:
-        found[task.file.key].add_range(0, task.file.rows)
+        deleted[task.file.key].add_range(0, task.file.rows)
     try:
         for task, live in ctx.reader.positions(tasks, loaded.snapshot.schema):
-            found[task.file.key] -= live
+            deleted[task.file.key] -= live
     except InlayError as error:
         if not is_of_the_file(error):
             raise
@@ -244,7 +244,7 @@ def _deleted(
             key=error.key,
             table=ctx.uri,
         ) from error
-    return {key: gone for key, gone in found.items() if gone}
+    return {key: gone for key, gone in deleted.items() if gone}
 
 
 def stamped_copy(

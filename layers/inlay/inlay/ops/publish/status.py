@@ -36,10 +36,10 @@ def publication_status(ctx: Context, snapshot: Snapshot) -> PublicationStatus | 
         reasons.append("the table was handed over to another catalog")
     version = None
     try:
-        found = load_publication(ctx).publication
-        if found is not None and found.table_id == snapshot.table_id:
-            version = found.version
-            reason = put_back(found, snapshot)
+        publication = load_publication(ctx).publication
+        if publication is not None and publication.table_id == snapshot.table_id:
+            version = publication.version
+            reason = put_back(publication, snapshot)
             reasons += [reason] if reason else []
     except CorruptTable as error:
         reasons.append(error.message)
@@ -75,5 +75,7 @@ def publication_waits(ctx: Context, snapshot: Snapshot) -> Waiting | None:
 
 
 def _is_newer(ctx: Context, since: int) -> bool:
-    found = load_publication(ctx).publication
-    return found is None or all(s.version >= since for s in (*found.snapshots, *found.branches))
+    publication = load_publication(ctx).publication
+    return publication is None or all(
+        s.version >= since for s in (*publication.snapshots, *publication.branches)
+    )

@@ -668,7 +668,7 @@ def _walk(ctx: Context, depth: str, max_versions: int) -> tuple[Verified, str | 
     return report, read.etag
 
 
-def _report(found: Findings, **facts: Any) -> Verified:
+def _report(collected: Findings, **facts: Any) -> Verified:
     order = {severity: n for n, severity in enumerate(Severity)}
-    findings = sorted(found.kept, key=lambda f: order[f.severity])
-    return Verified(findings=tuple(findings), counts=dict(found.counts), **facts)
+    findings = sorted(collected.kept, key=lambda f: order[f.severity])
+    return Verified(findings=tuple(findings), counts=dict(collected.counts), **facts)

@@ -104,11 +104,11 @@ class PartedChange(Record, dict=True, kw_only=True):
 
         def plan(now: LoadedTable) -> Planned | None:
             now = replace(now, state=load_entries(ctx, now.state))
-            found = find(cls(ctx=ctx, table=now, request=request))
-            if found is None:
+            planned = find(cls(ctx=ctx, table=now, request=request))
+            if planned is None:
                 return None
-            assert found.change is not None
-            return Planned(found.change, now)
+            assert planned.change is not None
+            return Planned(planned.change, now)
 
         return write_result("merge", commit_planned(ctx, loaded, plan, plans=plans))
 

@@ -102,7 +102,7 @@ def find_positions(
     """(positions by file, the keys found in none of the files). For a key in several files only the newest
     counts: the stream has deleted it from the others."""
     arrow = schema_to_arrow(schema, with_ids=False)
-    found: dict[str, BitMap64] = {}
+    positions: dict[str, BitMap64] = {}
     try:
         left = keys.cast(pa.schema([arrow.field(name) for name in keys.column_names]))
     except pa.ArrowException:
@@ -115,9 +115,9 @@ def find_positions(
         known = _keys_of(ctx, schema, file, names)
         hits = left.join(known, names, join_type="inner")
         if hits.num_rows:
-            found[file.key] = BitMap64(hits.column(POSITION_COLUMN).to_pylist())
+            positions[file.key] = BitMap64(hits.column(POSITION_COLUMN).to_pylist())
             left = left.join(known, names, join_type="left anti")
-    return found, left
+    return positions, left
 
 
 def _keys_of(ctx: Context, schema: Schema, file: DataFile, names: Sequence[str]) -> pa.Table:

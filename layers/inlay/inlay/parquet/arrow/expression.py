@@ -109,11 +109,11 @@ class ExpressionFilter(Record, dict=True):
     def _guarantee(self, stats: Mapping[int, ColumnStats], rows: int) -> pc.Expression:
         known: list[pc.Expression] = []
         for field in self.schema.fields:
-            found = stats.get(field.id)
-            if field.id in self.fields and found is not None and isinstance(field.type, Primitive):
-                if field.type.is_float and self._may_hold_nan and found.null_count != rows:
+            bounds = stats.get(field.id)
+            if field.id in self.fields and bounds is not None and isinstance(field.type, Primitive):
+                if field.type.is_float and self._may_hold_nan and bounds.null_count != rows:
                     continue
-                known.extend(_known(field.name, field.type, found, rows))
+                known.extend(_known(field.name, field.type, bounds, rows))
         return reduce(and_, known, pc.scalar(True))
 
     def selected(self, batch: pa.RecordBatch, schema: Schema) -> pa.BooleanArray:

@@ -219,18 +219,18 @@ def _length(piece: _Piece) -> int:
 
 def _slice(pieces: list[_Piece], part: PlannedPart) -> list[_Piece]:
     """The pieces that make bytes `part.start` … `part.end - 1` of this window."""
-    found: list[_Piece] = []
+    cut: list[_Piece] = []
     at = 0
     for piece in pieces:
         start, end = max(part.start - at, 0), min(part.end - at, _length(piece))
         if start < end:
-            found.append(
+            cut.append(
                 ByteRange(piece.start + start, piece.start + end)
                 if isinstance(piece, ByteRange)
                 else piece[start:end]
             )
         at += _length(piece)
-    return found
+    return cut
 
 
 # One group is held whole: its bytes, its values and its new bytes.

@@ -330,7 +330,9 @@ def _writer_options(
     encodings = [
         _encoding(chunk.type, profile) for chunk, profile in zip(old, profiles, strict=True)
     ]
-    dictionaries = [path for path, found in zip(paths, encodings, strict=True) if found is None]
+    dictionaries = [
+        path for path, encoding in zip(paths, encodings, strict=True) if encoding is None
+    ]
     # Pages reached their bound only where a chunk has several of them.
     bounded = [profile for profile in profiles if profile.data_pages > 1]
     flat = [p for leaf, p in zip(footer.leaves, profiles, strict=True) if not leaf.repetition_level]
@@ -353,9 +355,9 @@ def _writer_options(
         },
         "use_dictionary": dictionaries or False,
         "column_encoding": {
-            path: found.name
-            for path, found in zip(paths, encodings, strict=True)
-            if found is not None
+            path: encoding.name
+            for path, encoding in zip(paths, encodings, strict=True)
+            if encoding is not None
         }
         or None,
         "dictionary_pagesize_limit": max([DEFAULT_DICTIONARY_BYTES, *(n + 1024 for n in whole)]),
