@@ -1232,7 +1232,7 @@ def _by_number(asked: Any) -> Any:
         case pa.Scalar():
             is_time = pa.types.is_temporal(asked.type)
             return f"{asked.type} {asked.value}" if is_time else asked.as_py()
-        case _:
+        case _:  # as it is compared
             return asked
 
 
