@@ -105,6 +105,13 @@ def file(key: str = "a", **more: Any) -> DataFile:
             70,
             "like itself",
         ),
+        (
+            "nodes",
+            {"level": 1},
+            [segment_of(n, 1, 1, rows=5, bytes=9, level=n == "y") for n in "xy"],
+            70,
+            "like itself",
+        ),
     ],
 )
 def test_an_object_that_its_reference_does_not_describe_is_told(
@@ -417,7 +424,6 @@ def test_schemas_apart_gather_in_one_object_once_there_are_as_many_as_may_be(ful
     assert found.schema_objects == ((new,) if full else (*objects, new))
 
 
-@pytest.mark.parametrize("held", ["as entries", "in columns"])
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
@@ -429,14 +435,15 @@ def test_schemas_apart_gather_in_one_object_once_there_are_as_many_as_may_be(ful
     ],
 )
 def test_entries_name_schemas_and_specs_that_the_table_has(
-    change: dict[str, int], fault: str, held: str
+    change: dict[str, int], fault: str
 ) -> None:
+    """Whether they are held as entries or in columns."""
     snapshot = Table().load().snapshot
     snapshot = replace(snapshot, specs=(*snapshot.specs, PartitionSpec(3)))
-    written: Any = [file(), file("b", **change)]
-    if held == "in columns":
-        known = (*snapshot.schemas, Schema(7, snapshot.schema.fields))
-        written = decode_files(encode_files(written, Types(known)), key="k")
+    known = Types((*snapshot.schemas, Schema(7, snapshot.schema.fields)))
     reference = segment_of("s", 2, 70, rows=10, bytes=18)
-    assert segment_fault(snapshot, "files", reference, written, 70).startswith(fault)
-    assert bool(segment_fault(snapshot, "files", reference, written, 70)) is bool(fault)
+    for first in ({}, change):
+        entries: list[DataFile] = [file("b", **first), file("b", **change)]
+        for held in (entries, decode_files(encode_files(entries, known), key="k")):
+            found = segment_fault(snapshot, "files", reference, held, 70)
+            assert found.startswith(fault) and bool(found) is bool(fault)

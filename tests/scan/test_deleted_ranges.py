@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from inlay.errors import CorruptTable
-from inlay.format.entry import ColumnStats, KeyRange, Marker, RowGroups, Rows, Where
+from inlay.format.entry import ColumnStats, KeyRange, Marker, RowGroups, Rows, Vector, Where
 from inlay.format.predicate import And, Comparison, In, IsNull, Literal, Predicate
+from inlay.format.puffin import encode_vector
 from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.ops.cache import ObjectCache
 from inlay.parquet.arrow.evaluate import columns_of, selected
@@ -308,6 +309,22 @@ def test_comparisons_of_whole_numbers_are_intervals() -> None:
         assert bool(left) is odd, "only what is no interval is evaluated for each row"
 
 
+def test_two_bounds_of_one_column_are_one_interval_or_none() -> None:
+    schema = Schema(0, (Field(ID, "c", INT, True), Field(ID + 1, "d", INT, True)))
+
+    def both(low: int, high: int, other: int = ID) -> Predicate:
+        least, most = Literal(INT, low), Literal(INT, high)
+        return And((Comparison(ID, ">=", least), Comparison(other, "<=", most)))
+
+    assert merge_predicates([both(9, 1)], schema) == ((), ())
+    assert merge_predicates([both(5, 5)], schema) == ((of_intervals([(5, 5)]),), ())
+    # What is in no interval is not among those that are searched.
+    many = [both(1, 3), both(9, 2), both(11, 12)]
+    assert merge_predicates(many, schema) == ((of_intervals([(1, 3), (11, 12)]),), ())
+    apart = both(1, 3, other=ID + 1)
+    assert merge_predicates([apart], schema) == ((), (apart,))
+
+
 @pytest.mark.parametrize("has_nan", [False, True, None])
 def test_keys_are_cut_to_those_that_rows_within_bounds_can_equal(has_nan: bool | None) -> None:
     firsts, seconds = [0, 1, 2, 2], [1.0, math.nan, -1.0, 3.0]
@@ -428,6 +445,38 @@ def test_what_many_markers_say_together_is_remembered(number: int) -> None:
         assert merged.call_count == (1 if number >= MANY_MARKERS else 2)
         other = combine_markers([*markers[1:], markers[0]], [], replace(schema, id=1), cache)
         assert other.ranges == found[0].ranges
+
+
+def test_what_is_kept_in_memory_is_weighed_by_its_markers_and_its_bitmap() -> None:
+    schema = Schema(0, (Field(ID, "c", INT, True),))
+    markers = [Marker(id=f"{n}", body=KeyRange(ID, lower=n, upper=n)) for n in range(MANY_MARKERS)]
+    cache = Mock()
+    cache.get.return_value = None
+    combine_markers(markers, [], schema, cache)
+    assert cache.put.call_args.args[2] == 256 * MANY_MARKERS
+    blob = encode_vector(BitMap64([1, 5, 9]))
+    objects = Mock()
+    objects.cache.once.side_effect = lambda name, load: load()
+    with patch.object(module, "fetch_marker", lambda objects, source, place: blob):
+        found, weight = module.load_vector(objects, Vector("v", 4, len(blob), 3), 10)  # type: ignore[misc]
+    assert set(found) == {1, 5, 9} and weight == 2 * len(blob)
+
+
+def test_a_key_with_a_null_in_any_column_equals_nothing() -> None:
+    columns = [
+        pa.array(values, pa.int64())
+        for values in ([1, None, 3, 4, 5], [1, 2, None, 4, 5], [1, 2, 3, None, 5])
+    ]
+    for width in (1, 2, 3):
+        keys = key_set(tuple(range(width)), columns[:width])
+        whole = [
+            row
+            for row in zip(*(c.to_pylist() for c in columns[:width]), strict=True)
+            if None not in row
+        ]
+        assert list(zip(*(c.to_pylist() for c in keys.columns), strict=True)) == whole
+        held = [pa.array([1, None, 5, 9], pa.int64())] * width
+        assert keys.matches(held).to_pylist() == [True, False, True, False]
 
 
 def test_keys_of_what_is_no_column_of_values_are_damage() -> None:

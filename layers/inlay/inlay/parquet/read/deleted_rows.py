@@ -277,7 +277,7 @@ class KeySet(Record, dict=True):
         keys, *more_keys = self.columns
         for next_rows, next_keys in zip(more_rows, more_keys, strict=True):
             rows, keys = _paired(rows, keys, next_rows, next_keys)
-        return pc.is_in(rows, value_set=keys, skip_nulls=True)
+        return pc.is_in(rows, value_set=keys)  # no key is NULL
 
     @cached_property
     def fields(self) -> frozenset[int]:
@@ -296,8 +296,8 @@ def _paired(
     base = to_scalar(len(next_distinct), pa.int64())
 
     def pair(left: pa.Array, right: pa.Array) -> pa.Array:
-        high = pc.index_in(left, value_set=distinct, skip_nulls=True).cast(pa.int64())
-        low = pc.index_in(right, value_set=next_distinct, skip_nulls=True).cast(pa.int64())
+        high = pc.index_in(left, value_set=distinct).cast(pa.int64())
+        low = pc.index_in(right, value_set=next_distinct).cast(pa.int64())
         return pc.add(pc.multiply(high, base), low)
 
     return pair(rows, next_rows), pair(keys, next_keys)

@@ -83,8 +83,8 @@ def look_up(
         )
     duplicates = frozenset(r.id for r in events if r.id in applied)
     if events and len(duplicates) == len({r.id for r in events}):
-        newest = max((applied[i].version or 0 for i in duplicates), default=0)
-        return AlreadyApplied(newest or None, duplicates)
+        newest = max((v for i in duplicates if (v := applied[i].version)), default=None)
+        return AlreadyApplied(newest, duplicates)
     return duplicates
 
 
