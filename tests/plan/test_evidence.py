@@ -3,6 +3,7 @@ the table has no more."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from tests.maintenance.bench import new_bench
 
 from inlay.format.entry import ColumnStats, DataFile, KeyRange, Keys, Marker, Rows, Where
-from inlay.format.predicate import Comparison, Constant, In, Literal
+from inlay.format.predicate import And, Comparison, Constant, In, Literal, Not, Or
 from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.format.snapshot import PartitionField, PartitionSpec, Segment
 from inlay.plan.pruning.compared import compared_columns, uncompared
@@ -19,8 +20,11 @@ from inlay.plan.pruning.prune import (
     Absent,
     Evidence,
     absent_column,
+    all_match,
     coverage,
     for_content,
+    keys_may_match,
+    may_match,
 )
 from inlay.plan.scan import FileTask, marker_may_hit, plan_scan, reference_may_hit
 
@@ -286,3 +290,36 @@ def test_numbers_and_nan_are_looked_for_together() -> None:
         assert decided(1.0, 1.0, False, values) == without, values
         for has_nan in (True, None):
             assert decided(1.0, 1.0, has_nan, values) == with_nan, values
+
+
+def test_nothing_equals_a_key_where_there_are_no_rows_or_no_keys() -> None:
+    known = {1: ColumnStats(0, 9, 0)}
+    for keys, rows, may in ((1, 1, True), (0, 1, False), (1, 0, False), (2, 3, True)):
+        listed = Keys((1,), "k", 1, keys, {1: ColumnStats(5, 6, 0)})
+        assert keys_may_match(listed, known, rows) is may, (keys, rows)
+
+
+def test_three_valued_logic_joins_what_each_part_can_be() -> None:
+    """Of parts that can only be TRUE, FALSE or NULL, and of one that may be any."""
+    schema: dict[str, Any] = {"true": Constant(True), "false": Constant(False)}
+    schema |= {"null": Constant(None), "any": Comparison(1, ">", Literal(LONG, 5))}
+    stats = {1: ColumnStats(0, 9, 1)}
+    values: dict[str, tuple[bool | None, ...]] = {
+        "true": (True,),
+        "false": (False,),
+        "null": (None,),
+        "any": (True, False, None),
+    }
+    for a, b in itertools.product(schema, repeat=2):
+        results = {
+            False if False in (x, y) else None if None in (x, y) else True
+            for x in values[a]
+            for y in values[b]
+        }
+        both = And((schema[a], schema[b]))
+        turned = Or((Not(schema[a]), Not(schema[b])))
+        assert may_match(both, stats, 4) is (True in results), (a, b)
+        assert all_match(both, stats, 4) is (results == {True}), (a, b)
+        for negated in (Not(both), turned):
+            assert may_match(negated, stats, 4) is (False in results), (a, b)
+            assert all_match(negated, stats, 4) is (results == {False}), (a, b)

@@ -62,6 +62,37 @@ def test_the_promise_is_that_of_the_fewest_rows_that_the_bounds_prove(
     )
 
 
+@pytest.mark.parametrize(
+    ("known", "up", "down"),
+    [
+        (ColumnStats(3, 7, 0, has_nan=False), [3, 7, 7, 7, None], [7, 3, 3, 3, None]),
+        (ColumnStats(3, 7, 2, has_nan=False), [3, 7, None], [7, 3, None]),
+        (ColumnStats(3, 7, 3, has_nan=False), [3, None], [7, None]),
+        (ColumnStats(3, 7, None, has_nan=False), [3, None], [7, None]),
+        (ColumnStats(3, 7, 0, has_nan=None), [3, None], [7, 3, 3, 3, None]),
+        (ColumnStats(3, 7, 0, has_nan=True), [3, None], [7, 3, 3, 3, None]),
+        (ColumnStats(3, 7, 0, exact=False, has_nan=False), [None], [None]),
+        (ColumnStats(3, None, 0, has_nan=False), [None], [None]),
+        (ColumnStats(None, 7, 0, has_nan=False), [None], [None]),
+    ],
+)
+def test_four_rows_promise_what_their_bounds_say(
+    known: ColumnStats, up: list[int | None], down: list[int | None]
+) -> None:
+    """The first, the second, … of an order; None is no promise."""
+    for expected, descending in ((up, False), (down, True)):
+        for limit, value in enumerate(expected, 1):
+            found = promised([(known, 4, 5)], limit, descending=descending)
+            assert found == (None if value is None else (value, 5)), (limit, descending)
+    # Of many: the best first, equal ones in their order.
+    more = ColumnStats(3, 5, 3, has_nan=False)
+    if up[:2] == [3, 7]:
+        spans = [(known, 4, 5), (more, 4, 6)]
+        assert [promised(spans, n, descending=False) for n in (1, 2, 3)] == [(3, 5), (3, 6), (7, 5)]
+        assert promised(spans[::-1], 1, descending=True) == (7, 5)
+        assert promised(spans, 2, descending=True) == (5, 6)
+
+
 @given(
     st.lists(
         st.lists(st.sampled_from([0.0, 1.0, 2.0, math.nan, None]), min_size=1, max_size=3),
