@@ -185,6 +185,7 @@ WALKS: Mapping[str, tuple[str, set[str]]] = {
         "errors.py",
         {"errors.py", "functions/ingest_arrivals.py", "iceberg/catalog.py"},
     ),
+    "LandedKind": ("format/landing.py", {"ops/erase/landing.py"}),
     "LetterAction": ("cli/deployment.py", {"cli/deployment.py"}),
     "Severity": ("doctor/finding.py", {"doctor/finding.py"}),
     "Wildcard": ("format/predicate.py", {"format/predicate.py"}),

@@ -15,7 +15,7 @@ for, by its name; the receipt lists that, too. `ops.erase.landed_content` judges
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from inlay.format.snapshot import Erasure
 from inlay.lazy import LazyModule
@@ -176,11 +176,17 @@ def shut_out(ctx: Context, landings: Iterable[Landing]) -> tuple[Request, ...]:
 
 def _could_come_in(other: NeverTaken) -> bool:
     """Also texts: the table may take them one day (`ingest.formats`)."""
-    is_text = conventions.text_kind(other.version.key, conventions.TEXT_FORMATS) is not None
-    is_data = other.kind is conventions.LandedKind.DATA or (
-        other.kind is conventions.LandedKind.FOREIGN and is_text
-    )
-    return is_data and other.said != "nothing"
+    kinds = conventions.LandedKind
+    match other.kind:
+        case kinds.DATA:
+            could = True
+        case kinds.FOREIGN:
+            could = conventions.text_kind(other.version.key, conventions.TEXT_FORMATS) is not None
+        case kinds.TEMPORARY | kinds.MARKER | kinds.DAMAGED:
+            could = False
+        case _:
+            assert_never(other.kind)
+    return could and other.said != "nothing"
 
 
 def _requests_of(ctx: Context, version: ObjectVersion) -> list[Request]:
