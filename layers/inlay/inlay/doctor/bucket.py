@@ -192,12 +192,13 @@ def encryption(at: Deployment) -> Iterator[Finding]:
         if algorithm == "AES256":
             continue
         if not rule.get("BucketKeyEnabled") and algorithm == "aws:kms":
+            mended = {"ApplyServerSideEncryptionByDefault": default, "BucketKeyEnabled": True}
             yield Finding(
                 "encryption",
                 Severity.WARNING,
                 "each object costs a request to KMS: the bucket key is off",
                 f"aws s3api put-bucket-encryption --bucket {at.bucket} "
-                f"--server-side-encryption-configuration '{json.dumps(_with_bucket_key(default))}'",
+                f"--server-side-encryption-configuration '{json.dumps({'Rules': [mended]})}'",
             )
         if at.stack is None or key is None:
             continue
@@ -210,11 +211,6 @@ def encryption(at: Deployment) -> Iterator[Finding]:
                 f"(KmsKeyArn is {given or 'empty'})",
                 f"sam deploy --stack-name {at.stack} --parameter-overrides KmsKeyArn={key}",
             )
-
-
-def _with_bucket_key(default: Mapping[str, Any]) -> Any:
-    rule = {"ApplyServerSideEncryptionByDefault": default, "BucketKeyEnabled": True}
-    return {"Rules": [rule]}
 
 
 # What the policy of a bucket can refuse to take, by the key of the condition.

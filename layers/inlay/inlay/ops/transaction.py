@@ -252,7 +252,7 @@ def _ready(part: Part, base: LoadedTable, request: Request | None) -> _Ready | R
         now = decided(part.ctx, load_again(part.ctx, loaded))
         loaded, before = already_applied(part.ctx, now, request)
         return before or Skipped(loaded)
-    if part.fixed and not _same_version(loaded, part.base):
+    if part.fixed and loaded.pointer.commit.id != part.base.pointer.commit.id:
         raise ConcurrentChange(
             f"{part.ctx.uri} was changed since this transaction read it",
             next_step="Begin the transaction again, and read the table again in it",
@@ -285,10 +285,6 @@ def _ready(part: Part, base: LoadedTable, request: Request | None) -> _Ready | R
             return Skipped(loaded)
         part.change, loaded = again.change, decided(part.ctx, again.base)
     return _Ready(part, loaded, None)
-
-
-def _same_version(one: LoadedTable, other: LoadedTable) -> bool:
-    return one.pointer.commit.id == other.pointer.commit.id
 
 
 # -- one try --------------------------------------------------------------------------------------

@@ -41,12 +41,6 @@ def load_metadata(options: ReadOptions) -> pa.Table:
     return rows
 
 
-def metadata_schema(table: pa.Table) -> StructType:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(table.schema)
-
-
 @dataclass(frozen=True)
 class _Rows(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
     rows: pa.Table

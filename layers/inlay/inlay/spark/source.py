@@ -80,9 +80,11 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
 
         options, snapshot = self._open()
         if options.table is not None:
-            from inlay.spark.metadata import load_metadata, metadata_schema
+            from pyspark.sql.pandas.types import from_arrow_schema
 
-            return metadata_schema(load_metadata(options))
+            from inlay.spark.metadata import load_metadata
+
+            return from_arrow_schema(load_metadata(options).schema)
         if options.change_feed:
             from inlay.spark.feed import feed_columns, feed_schema
 

@@ -137,12 +137,11 @@ def _as_nullable(data: StructType, keys: Sequence[str]) -> StructType:
     """The columns that a new table gets: at every level NULL is allowed, but in keys that have none. That
     these rows have none (a literal, a `coalesce`) is no promise for the rows to come."""
     return StructType(
-        [field if field.name in keys else _nullable_field(field) for field in data.fields]
+        [
+            f if f.name in keys else StructField(f.name, nullable(f.dataType), True, f.metadata)
+            for f in data.fields
+        ]
     )
-
-
-def _nullable_field(field: StructField) -> StructField:
-    return StructField(field.name, nullable(field.dataType), True, field.metadata)
 
 
 def append_request(identity: str) -> Request:

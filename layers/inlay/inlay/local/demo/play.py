@@ -29,11 +29,11 @@ from inlay.local.demo.readers import (
     spark_installed,
 )
 from inlay.local.demo.show import (
+    NEXT,
     Played,
     make_console,
     print_answers,
     print_failed,
-    print_next,
     print_opening,
     print_played,
     print_summary,
@@ -107,7 +107,9 @@ def play(options: DemoOptions, *, steps: Sequence[Step] | None = None) -> bool:
             readers = _readers(options, console, open_)
             engines = _engines(options, stack, console, open_)
             outside = () if engines is None else _outside(engines)
-            world = World(stack, _table_name(options), Truth(sources[0]), sources, engines=engines)
+            # Another server keeps the tables of earlier runs.
+            name = TABLE if options.endpoint_url is None else f"{TABLE}-{secrets.token_hex(4)}"
+            world = World(stack, name, Truth(sources[0]), sources, engines=engines)
             world.create()
         if steps is None:
             steps = [step for step in STEPS if engines or step is not ENGINES_WRITE]
@@ -133,7 +135,7 @@ def play(options: DemoOptions, *, steps: Sequence[Step] | None = None) -> bool:
             print_played(console, played[-1])
         print_summary(console, played, time.monotonic() - started)
         print_answers(console, played)
-    print_next(console)
+    console.print(NEXT)
     return True
 
 
@@ -183,11 +185,6 @@ def _outside(engines: Engines) -> Sequence[EngineReader]:
         EngineReader(engines, "duckdb", "DuckDB by Iceberg"),
         EngineReader(engines, "pyiceberg", "pyiceberg"),
     )
-
-
-def _table_name(options: DemoOptions) -> str:
-    """Another server keeps the tables of earlier runs."""
-    return TABLE if options.endpoint_url is None else f"{TABLE}-{secrets.token_hex(4)}"
 
 
 def _play_step(

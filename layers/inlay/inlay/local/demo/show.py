@@ -177,16 +177,11 @@ def _grid(*columns: str) -> Grid:
     return grid
 
 
-_NEXT = """
+NEXT = """
 [bold]What to try next[/bold]
   inlay local up                      the same servers and functions, kept running
   inlay local demo --scale 1          ten times the rows
   inlay create ./people --schema "id bigint not null, name string"
   inlay append ./people your.csv      a table in a folder, without a server
   inlay --help                        every verb, with examples
-  README.md                           the library, deletes, Spark, how to deploy
-"""
-
-
-def print_next(console: Console) -> None:
-    console.print(_NEXT.rstrip(), markup=True)
+  README.md                           the library, deletes, Spark, how to deploy"""

@@ -676,11 +676,9 @@ def content_of(
         )
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
     kind = None if own or snapshot is None else landed_kind(location.key, snapshot)
-    answer = (
-        _tail_of_event(store, source, kind)
-        if _is_event(source, current)
-        else _end_of(store, location, kind)
-    )
+    # S3 told of it: it may be gone since. A caller that names an object is told if it is.
+    is_event = source.event_time_us is not None and not current
+    answer = _tail_of_event(store, source, kind) if is_event else _end_of(store, location, kind)
     if answer is None:
         return TakenBack(source)
     if source.etag is not None and answer.etag != source.etag:
@@ -862,11 +860,6 @@ def _check_group(group_bytes: int, snapshot: Snapshot) -> None:
             f"{limit >> 20:,} of ingest.group_bytes: rewrites and erasures could not reach its rows",
             next_step="Write the file with smaller row groups",
         )
-
-
-def _is_event(source: IngestSource, current: bool) -> bool:
-    """Whether S3 told of the object: it may be gone since. A caller that names one is told if it is."""
-    return source.event_time_us is not None and not current
 
 
 def _tail_of_event(store: ObjectStore, source: IngestSource, kind: TextKind | None) -> Got | None:

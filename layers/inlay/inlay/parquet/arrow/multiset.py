@@ -185,12 +185,8 @@ def _coded(columns: Sequence[pa.Int64Array], rows: int) -> pa.Int64Array:
     codes = pa.repeat(to_scalar(0, _CODE), rows)
     for column in columns:
         pair = pc.add(pc.multiply(codes, to_scalar(rows + 1, _CODE)), column)
-        codes = _dense(pair)
+        codes = pair.dictionary_encode(null_encoding="encode").indices.cast(_CODE)
     return codes
-
-
-def _dense(values: pa.Array) -> pa.Int64Array:
-    return values.dictionary_encode(null_encoding="encode").indices.cast(_CODE)
 
 
 def _codes(column: pa.ChunkedArray) -> pa.Int64Array:

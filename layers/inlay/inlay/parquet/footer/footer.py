@@ -452,7 +452,7 @@ WIDTHS = {
     Physical.DOUBLE: 8,
 }
 _NOT_TO_DICTIONARIES = frozenset({"DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"})
-_BOUNDS = (Stats.OLD_MIN, Stats.OLD_MAX, Stats.MIN, Stats.MAX)
+BOUNDS = (Stats.OLD_MIN, Stats.OLD_MAX, Stats.MIN, Stats.MAX)
 
 
 def parse_metadata(tail: bytes, *, file_size: int, foreign: bool = True) -> pq.FileMetaData:
@@ -544,5 +544,5 @@ def too_short(footer: Footer) -> Iterator[tuple[Leaf, ColumnChunk]]:
         for leaf, width in fixed:
             chunk = group.column(leaf.index)
             statistics = chunk.statistics or {}
-            if any(len(statistics[key]) < width for key in _BOUNDS if key in statistics):
+            if any(len(statistics[key]) < width for key in BOUNDS if key in statistics):
                 yield leaf, chunk

@@ -194,9 +194,7 @@ class _Reader:
             else:
                 number, pos = decode_varint(data, pos)
                 field_id = number >> 1 ^ -(number & 1)
-                if field_id < 1:
-                    raise ThriftError(f"field id {field_id}")
-            if field_id > 32767:
+            if not 0 < field_id < 1 << 15:
                 raise ThriftError(f"field id {field_id}")
             value: Any
             # The shapes that make up nine tenths of a footer are decoded in line.

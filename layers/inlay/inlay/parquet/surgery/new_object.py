@@ -31,16 +31,15 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Self
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from inlay.errors import InlayError, UnsupportedFile
-from inlay.parquet.arrow.types import positions_array, to_scalar
+from inlay.parquet.arrow.types import positions_array
 from inlay.parquet.footer.fields import Chunk, File, Group, Meta, Physical
 from inlay.parquet.footer.footer import MAGIC, RECODE, ColumnChunk, Footer, RowGroup, is_text
 from inlay.parquet.footer.pages import GroupFate, Layout, OffsetMap, Part, move_pages, read_layout
 from inlay.parquet.footer.thrift import STRUCT, Items, Struct
+from inlay.parquet.read.deleted_rows import marks_at
 from inlay.parquet.read.ranges import RangeFile, Source, merge_ranges
 from inlay.parquet.surgery.key_values import (
     FILE_FIELDS,
@@ -265,7 +264,7 @@ class GroupEditor(Mutable):
                 fate = GroupFate.EDITED
                 body, moved = self._fetch(ordinal)
                 profiles = profile_group(self.footer, group, body, moved)
-                mask = _mask_of(kept, group.num_rows)
+                mask = marks_at(positions_array(kept), group.num_rows).is_valid()
                 new = edit_group(self.footer, group, body, moved, mask, profiles)
                 if new.rows != len(kept):
                     raise AssertionError(f"{new.rows} rows written where {len(kept)} stay")
@@ -312,13 +311,6 @@ class GroupEditor(Mutable):
             for chunk in chunks
         ]
         return parts[0] if len(parts) == 1 else b"".join(parts), moved
-
-
-def _mask_of(kept: BitMap, rows: int) -> pa.BooleanArray:
-    """Of so many rows, whether each is kept."""
-    marks = positions_array(kept)
-    true = pa.repeat(to_scalar(True, pa.bool_()), len(marks))
-    return pc.scatter(true, marks, max_index=rows - 1).is_valid()
 
 
 # Page indexes are held in memory as a whole while offsets are shifted.

@@ -41,9 +41,9 @@ from inlay.parquet.footer.fields import (
     Page,
     PageType,
     Physical,
-    Stats,
 )
 from inlay.parquet.footer.footer import (
+    BOUNDS,
     MAGIC,
     RECODE,
     WIDTHS,
@@ -100,7 +100,6 @@ MAX_GAP_BYTES = 8 * 1024 * 1024
 LIKELY_DICTIONARY_BYTES = 64 * 1024
 # Stands for each column of text that the predicate does not ask for: no field has it.
 _ELSEWHERE = -1
-_BOUNDS = (Stats.OLD_MIN, Stats.OLD_MAX, Stats.MIN, Stats.MAX)
 
 
 class Residue(Record):
@@ -417,7 +416,7 @@ class _Column(Mutable):
             if hits is not None and len(hits):
                 self.suspects[ordinal].append(("dictionary", hits, ()))
             tree = chunk.statistics or {}
-            bounds += [(ordinal, "bounds", tree[key]) for key in _BOUNDS if key in tree]
+            bounds += [(ordinal, "bounds", tree[key]) for key in BOUNDS if key in tree]
             index = chunk.column_index
             if index is not None and index[1] <= self.footer.start:
                 body = held.read(ByteRange(*index))

@@ -190,8 +190,7 @@ def _with_columns(snapshot: Snapshot, change: Change) -> Snapshot:
 def _partitioned(state: State, change: Change) -> State:
     """The base with the partitioning that comes with new columns."""
     for update in change.of(SetPartitioning):
-        snapshot = repartitioned(state.snapshot, update)
-        state = replace(state, snapshot=snapshot)
+        state = replace(state, snapshot=repartitioned(state.snapshot, update))
     return state
 
 
