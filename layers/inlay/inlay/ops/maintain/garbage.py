@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from inlay.ops.context import Context
 from inlay.ops.maintain.expire import Roots, delete_objects, list_objects
-from inlay.plan.maintain.roots import GarbagePlan, Listed, ListingFacts, Tally
+from inlay.plan.maintain.roots import GarbagePlan, Listed, ListingFacts, Tally, tallied
 from inlay.record import Record, field
 from inlay.storage.base import DeleteFailure
 
@@ -36,7 +36,7 @@ class Garbage(Record, kw_only=True):
         return cls(
             objects=len(plan.doomed),
             bytes=sum(item.size for item in plan.doomed),
-            kinds=plan.by_kind(),
+            kinds=tallied(plan.doomed),
             keys=tuple(item.key for item in plan.doomed[:MAX_NAMES]),
             young=plan.young,
             unknown=plan.unknown,

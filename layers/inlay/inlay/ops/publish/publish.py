@@ -209,20 +209,21 @@ def publish_with_pointer(
         attempt = _Attempt(ctx, loaded, previous, look_into_files, rows_us)
         unfit = attempt.prepare()
         if unfit is not None:
-            if unfit.repack:
-                loaded, count, times = _repacked(ctx, loaded, unfit.repack)
-            else:
-                done = settle(ctx, loaded, stamp=unfit.stamp, rewrite_vectors=unfit.rewrite_vectors)
-                loaded, count, times = done.loaded, done.files, done.commits
+            loaded, count, times = _made_fit(attempt, unfit)
+            if not unfit.repack:
                 loaded = decided(ctx, load_again(ctx, loaded))
             settled, commits = settled + count, commits + times
             rows_version += times
             continue
         branches = attempt.branches()
-        counts = [n for n in map(_made_fit, branches) if n is not None]
-        if counts:
-            times = sum(times for _, times in counts)
-            settled, commits = settled + sum(files for files, _ in counts), commits + times
+        made = [
+            _made_fit(branch, unfit)
+            for branch in branches
+            if isinstance(branch, _Attempt) and (unfit := branch.prepare()) is not None
+        ]
+        if made:
+            times = sum(times for *_, times in made)
+            settled, commits = settled + sum(files for _, files, _ in made), commits + times
             rows_version += times
             loaded = decided(ctx, load_pointer(ctx))
             continue
@@ -242,15 +243,9 @@ def publish_with_pointer(
                 loaded, rebuild = now, True
                 continue
             _write_hint(ctx, decode_pointer(pointer), hint)
-            result = _result(loaded.snapshot, True, settled, commits)
-            result = replace(
-                result,
-                files=attempt.files,
-                manifests=attempt.written,
-                kept=attempt.kept,
-                bytes=attempt.bytes,
-            )
-            return result, pointer
+            counts = {"files": attempt.files, "manifests": attempt.written, "kept": attempt.kept}
+            counts["bytes"] = attempt.bytes
+            return _result(loaded.snapshot, True, settled, commits, **counts), pointer
         loaded = decided(ctx, load_again(ctx, replace(loaded, state=attempt.state)))
     raise Unpublishable(
         "others keep publishing or committing", next_step="Try again later", table=ctx.uri
@@ -285,18 +280,13 @@ def _with_named(
     return publication
 
 
-def _made_fit(branch: Published | _Attempt) -> tuple[int, int] | None:
-    """How many files of a branch were rewritten, by how many commits, to publish it; None if it can be
-    published as it is."""
-    if isinstance(branch, Published) or (unfit := branch.prepare()) is None:
-        return None
+def _made_fit(attempt: _Attempt, unfit: _Unfit) -> tuple[LoadedTable, int, int]:
+    """What is to be published, corrected, how many files of it, by how many commits."""
+    ctx, loaded = attempt.ctx, attempt.loaded
     if unfit.repack:
-        _, count, times = _repacked(branch.ctx, branch.loaded, unfit.repack)
-        return count, times
-    done = settle(
-        branch.ctx, branch.loaded, stamp=unfit.stamp, rewrite_vectors=unfit.rewrite_vectors
-    )
-    return done.files, done.commits
+        return _repacked(ctx, loaded, unfit.repack)
+    done = settle(ctx, loaded, stamp=unfit.stamp, rewrite_vectors=unfit.rewrite_vectors)
+    return done.loaded, done.files, done.commits
 
 
 def _repacked(
@@ -318,13 +308,16 @@ def _repacked(
     return run.loaded, len(run.done), run.commits
 
 
-def _result(snapshot: Snapshot, published: bool, settled: int, commits: int) -> PublishResult:
+def _result(
+    snapshot: Snapshot, published: bool, settled: int, commits: int, **counts: int
+) -> PublishResult:
     return PublishResult(
         version=snapshot.version,
         published=published,
         format=snapshot.settings.text("publish.format"),
         settled=settled,
         settle_commits=commits,
+        **counts,
     )
 
 

@@ -65,7 +65,7 @@ from inlay.parquet.check import Problem, check_footer, check_keys, check_vector
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Reader
 from inlay.plan.change import SegmentKind
-from inlay.plan.maintain.roots import MAX_NAMES, Listed, Reachable, Tally, expired_before
+from inlay.plan.maintain.roots import MAX_NAMES, Listed, Reachable, Tally, expired_before, tallied
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.pruning.prune import Evidence
 from inlay.plan.refs import heads, held_versions
@@ -552,15 +552,10 @@ class TableCheck(Mutable):
             markers=self._left(self.ending.markers, "markers", self.contents.markers),
         )
         needed |= {name.removeprefix(inside) for name in self.ending.resolve(ending)}
-        tallies: dict[str, Tally] = {}
-        for item in self.listed.values():
-            kind = classify(item.key)
-            ours = kind in (ObjectKind.SEGMENT, ObjectKind.DATA, ObjectKind.TOMBSTONE)
-            being_written = item.modified_us >= self.date_us
-            if ours and not being_written and item.key not in needed:
-                before = tallies.get(kind.value, Tally())
-                tallies[kind.value] = Tally(before.objects + 1, before.bytes + item.size)
-        return tallies
+        ours = (ObjectKind.SEGMENT, ObjectKind.DATA, ObjectKind.TOMBSTONE)
+        # What is younger is being written.
+        old = (item for item in self.listed.values() if item.modified_us < self.date_us)
+        return tallied(i for i in old if i.key not in needed and classify(i.key) in ours)
 
 
 def _objects_of(state: State) -> set[str]:

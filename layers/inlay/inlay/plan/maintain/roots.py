@@ -19,7 +19,7 @@ section 11), and for as long as a ref names it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from pyroaring import BitMap, FrozenBitMap
 
@@ -218,13 +218,15 @@ class GarbagePlan(Record):
     young: int = 0
     seen: ListingFacts = field(default_factory=ListingFacts)
 
-    def by_kind(self) -> Mapping[str, Tally]:
-        tallies: dict[str, Tally] = {}
-        for item in self.doomed:
-            kind = classify(item.key).value
-            before = tallies.get(kind, Tally())
-            tallies[kind] = Tally(before.objects + 1, before.bytes + item.size)
-        return tallies
+
+def tallied(items: Iterable[Listed]) -> dict[str, Tally]:
+    """How many there are of each kind of object."""
+    tallies: dict[str, Tally] = {}
+    for item in items:
+        kind = classify(item.key).value
+        before = tallies.get(kind, Tally())
+        tallies[kind] = Tally(before.objects + 1, before.bytes + item.size)
+    return tallies
 
 
 def plan_garbage(
