@@ -197,3 +197,29 @@ def test_values_of_partitions_are_those_of_json(value: Any) -> None:
     assert plain_value(value) is value
     with pytest.raises(TypeError):
         plain_value([value])
+
+
+@pytest.mark.parametrize("member", ["size", "footer_size", "rows", "row_groups"])
+def test_a_file_may_be_empty_and_has_less_than_nothing_of_nothing(member: str) -> None:
+    assert getattr(replace(PLAIN, **{member: 0}), member) == 0
+    with pytest.raises(ValueError, match="negative"):
+        replace(PLAIN, **{member: -1})
+
+
+def test_what_statistics_say_of_themselves_survives_in_flags() -> None:
+    for exact, sure, has_nan in itertools.product(
+        [False, True], [False, True], [None, False, True]
+    ):
+        column = ColumnStats(1.0, 2.0, 0, exact, has_nan, DOUBLE, sure)
+        read = stats_of(1.0, 2.0, 0, flags_of(column), DOUBLE)
+        assert (read, read.sure) == (column, sure)
+
+
+def test_a_marker_that_names_no_schema_is_of_the_newest() -> None:
+    """Whatever the order in which they are listed."""
+    for schemas in itertools.permutations((OLD, Schema(4, (Field(1, "id", LONG),)))):
+        types = Types(schemas)
+        assert types.newest == 4
+        marker = Marker(id="m", body=KeyRange(1, 2**40))
+        assert marker_to_json(marker, types)[2][1] == "int64"
+    assert Types(()).newest == 0

@@ -19,7 +19,7 @@ from inlay.iceberg.manifest import (
     encode_list,
     encode_manifest,
 )
-from inlay.iceberg.schema import UNPARTITIONED
+from inlay.iceberg.schema import UNPARTITIONED, Bounds
 
 SYNC = bytes(16)
 NEW = Entry(path="new.parquet", size=10, rows=1)
@@ -27,13 +27,13 @@ OLD = Entry(path="old.parquet", size=20, rows=2, snapshot_id=3, sequence=2, firs
 OLDER = Entry(path="older.parquet", size=30, rows=4, snapshot_id=5, sequence=1, first_row_id=9)
 
 
-def manifest(entries: list[Entry], version: int = 9) -> tuple[bytes, Manifest]:
+def manifest(entries: list[Entry], version: int = 9, content: int = 0) -> tuple[bytes, Manifest]:
     return encode_manifest(
         entries,
         path="m.avro",
         spec=UNPARTITIONED,
         schema={"type": "struct", "schema-id": 0, "fields": []},
-        content=0,
+        content=content,
         version=version,
         snapshot_id=version,
         format_version=3,
@@ -193,3 +193,39 @@ def test_what_a_manifest_inherits_and_leaves_out() -> None:
     assert [r.entry.first_row_id for r in of_deletes] == [None, 7, None]
     unknown = decode_manifest(again, replace(listed, first_row_id=None))
     assert [r.entry.first_row_id for r in unknown] == [None, 7, None]
+
+
+def test_bounds_are_those_that_are_known_in_the_order_of_their_fields() -> None:
+    """Values are counted where NULLs are. Where nothing is known a map is null, not empty."""
+    known = {9: Bounds(lower=b"a", upper=b"z", nulls=0, nans=0), 2: Bounds(nulls=3), 4: Bounds()}
+    data, _ = manifest([replace(NEW, rows=5, bounds=known), OLD])
+    maps = {
+        "value_counts": [(2, 5), (9, 5)],
+        "null_value_counts": [(2, 3), (9, 0)],
+        "nan_value_counts": [(9, 0)],
+        "lower_bounds": [(9, b"a")],
+        "upper_bounds": [(9, b"z")],
+    }
+    file, without = (r["data_file"] for r in decode_avro(data).records)
+    for name, pairs in maps.items():
+        assert [(pair["key"], pair["value"]) for pair in file[name]] == pairs
+        assert without[name] is None
+    assert file["column_sizes"] == []
+
+
+@pytest.mark.parametrize(("content", "word"), [(0, "data"), (1, "deletes")])
+def test_a_manifest_says_whether_it_is_of_data_or_of_deletes(content: int, word: str) -> None:
+    vector = Entry(path="v.puffin", size=99, rows=1, content=content, offset=4, length=40)
+    data, listed = manifest([vector], content=content)
+    assert decode_avro(data).metadata["content"] == word
+    assert listed.content == content
+    [read] = decode_manifest(data, listed)
+    assert (read.entry.content, read.entry.stored, NEW.stored) == (content, 40, 10)
+
+
+@pytest.mark.parametrize(("parent", "text"), [(None, "null"), (8, "8")])
+def test_a_list_names_its_parent(parent: int | None, text: str) -> None:
+    data = encode_list(
+        [], version=9, snapshot_id=9, parent=parent, first_row_id=0, format_version=3, sync=SYNC
+    )
+    assert decode_avro(data).metadata["parent-snapshot-id"] == text

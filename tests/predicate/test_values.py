@@ -29,6 +29,7 @@ from inlay.format.values import (
     decode_value,
     encode_value,
     integer_range,
+    is_nan,
     is_value,
     order_key,
     pad,
@@ -333,3 +334,10 @@ def test_lists_in_json_are_cut_and_filled():
         assert not set(bytes_to_text(data)) & set("=+/")
     with pytest.raises(TypeError):
         as_text(b"a")
+
+
+def test_nan_is_above_every_number_and_equals_itself():
+    double, nan = Primitive("double"), math.nan
+    assert (compare(double, nan, math.inf), compare(double, 1.0, nan)) == (1, -1)
+    assert compare(double, nan, nan) == compare(double, 0.0, -0.0) == 0
+    assert [is_nan(value) for value in (nan, math.inf, 0.0, None, "NaN")] == [True, *[False] * 4]
