@@ -65,6 +65,8 @@ def test_a_file_has_null_or_the_default_of_a_column_that_came_later() -> None:
     assert known(OLD, 7) == ColumnStats(null_count=ROWS, has_nan=False, kind=TEXT)
     assert known(WITHIN, 7) == ColumnStats("q", "q", None, has_nan=False, kind=TEXT)
     assert known(NEW, 4) is known(NEW, 7) is None, "it may have any value"
+    assert [evidence.lower(file(OLD), field_id) for field_id in (1, 2, 4)] == [0, 7, None]
+    assert evidence.lower(file(NEW), 4) is None
     assert absent_column(NEW, 5, lambda field: field.id == 1) == Absent(None, None)
     assert absent_column(NEW, 7, lambda field: field.id != 7) == Absent("q", TEXT, within=True)
     assert absent_column(NEW, 7, lambda field: True) is None
@@ -297,6 +299,15 @@ def test_nothing_equals_a_key_where_there_are_no_rows_or_no_keys() -> None:
     for keys, rows, may in ((1, 1, True), (0, 1, False), (1, 0, False), (2, 3, True)):
         listed = Keys((1,), "k", 1, keys, {1: ColumnStats(5, 6, 0)})
         assert keys_may_match(listed, known, rows) is may, (keys, rows)
+
+
+def test_keys_that_may_be_nan_meet_rows_that_may_be() -> None:
+    """However little else is known; a lower bound alone says that both are numbers of that kind."""
+    nan, plain = (ColumnStats(20.0, None, 0, has_nan=has, kind=DOUBLE) for has in (None, False))
+    for of_keys, of_rows, may in ((nan, nan, True), (plain, nan, False), (nan, plain, False)):
+        rows = replace(of_rows, lower=None, upper=10.0)
+        listed = Keys((1,), "k", 1, 3, {1: of_keys})
+        assert keys_may_match(listed, {1: rows}, 3) is may
 
 
 def test_three_valued_logic_joins_what_each_part_can_be() -> None:

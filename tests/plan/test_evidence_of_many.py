@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -51,20 +52,17 @@ def test_a_reference_to_several_files_is_in_the_types_of_the_newest(newest_first
     assert only_old[0] == OLD.id and only_old[1][1].kind == INT
 
 
-@pytest.mark.parametrize("first", [False, True])
-@pytest.mark.parametrize("second", [False, True])
-def test_bounds_over_files_of_other_writers_are_not_exact(first: bool, second: bool) -> None:
+def test_bounds_over_files_of_other_writers_are_not_exact() -> None:
     """Versions of this library that do not know `sure` go by `exact`."""
-    files = [entry(NEW, 3, 7, adopted=first), entry(NEW, 8, 9, adopted=second)]
-    _, stats = EVIDENCE.of_files(files, [1])
-    assert stats[1].exact is not (first or second)
-    assert (stats[1].lower, stats[1].upper) == (3, 9)
+    for first, second in itertools.product([False, True], repeat=2):
+        files = [entry(NEW, 3, 7, adopted=first), entry(NEW, 8, 9, adopted=second)]
+        _, stats = EVIDENCE.of_files(files, [1])
+        assert stats[1].exact is not (first or second)
+        assert (stats[1].lower, stats[1].upper) == (3, 9)
 
 
-@pytest.mark.parametrize("first", [False, True])
-@pytest.mark.parametrize("second", [False, True])
-def test_many_are_sure_or_exact_where_each_is(first: bool, second: bool) -> None:
-    for name in ("sure", "exact"):
+def test_many_are_sure_or_exact_where_each_is() -> None:
+    for name, first, second in itertools.product(("sure", "exact"), [False, True], [False, True]):
         parts = [
             (ColumnStats(1, 2, 0, kind=LONG), first),
             (ColumnStats(4, 9, 0, kind=LONG), second),
@@ -75,15 +73,12 @@ def test_many_are_sure_or_exact_where_each_is(first: bool, second: bool) -> None
         assert (found.lower, found.upper, found.null_count) == (1, 9, 0)
 
 
-@pytest.mark.parametrize("first", [True, False, None])
-@pytest.mark.parametrize("second", [True, False, None])
-def test_many_have_nan_where_one_has_and_lack_it_where_each_lacks_it(
-    first: bool | None, second: bool | None
-) -> None:
-    parts = [({1: ColumnStats(1.0, 2.0, 0, has_nan=has)}, 5) for has in (first, second)]
-    [found] = combined_stats(parts).values()
-    either, neither = first or second, first is False and second is False
-    assert found.has_nan is (True if either else False if neither else None)
+def test_many_have_nan_where_one_has_and_lack_it_where_each_lacks_it() -> None:
+    for first, second in itertools.product([True, False, None], repeat=2):
+        parts = [({1: ColumnStats(1.0, 2.0, 0, has_nan=has)}, 5) for has in (first, second)]
+        [found] = combined_stats(parts).values()
+        either, neither = first or second, first is False and second is False
+        assert found.has_nan is (True if either else False if neither else None)
 
 
 def test_parts_of_only_nulls_need_no_bounds_and_unknown_ones_take_them() -> None:
