@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -151,3 +153,15 @@ def test_fields_are_those_of_the_whole_rows(
     assert t.scan(columns=columns, where=where, order_by="id", limit=3).to_arrow().to_pylist() == [
         {path: at(found, path) for path in columns} for found in first
     ]
+
+
+def test_a_projection_is_the_same_one_unless_a_file_has_values_in_its_partition() -> None:
+    """It keeps what was calculated for it; else its schema is the file's, and nothing else of it."""
+    schema = schema_from_arrow(pa.schema([("id", pa.int64()), ("day", pa.date32())]))
+    with_values = schema_from_arrow(pa.schema([("id", pa.int64())]))
+    projection = Projection(schema=schema, columns=(1,), position=True)
+    plain, partitioned = Mock(), Mock()
+    plain.with_values.return_value = schema
+    partitioned.with_values.return_value = with_values
+    assert projection.of(plain) is projection
+    assert projection.of(partitioned) == replace(projection, schema=with_values)
