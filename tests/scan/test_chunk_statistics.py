@@ -23,6 +23,7 @@ from inlay.parquet.read.statistics import (
     _chunk_stats,
     _reader,
     _unit_reader,
+    _unknown,
     _was_dictionary,
     group_stats,
     leaves_of,
@@ -201,6 +202,48 @@ def test_bounds_of_floats_are_gone_by_where_they_do_not_round(stored: Any, kind:
     column = pq.read_metadata(sink).schema.column(0)
     read = _reader(column, Primitive(kind))
     assert read(1.5, False) == (None if (kind, stored) == ("float", pa.float64()) else 1.5)
+
+
+WHOLE = {"int8", "int64", "uint32", "uint64"}
+TIMES = {"time32[ms]", "time64[us]", "timestamp[ms]", "timestamp[us, tz=UTC]"}
+BYTES = {"fixed_size_binary[3]", "fixed_size_binary[8]"}
+
+
+@pytest.mark.parametrize(
+    ("column", "stored"),
+    [
+        ("bool", {"bool"}),
+        *((name, WHOLE) for name in ("int8", "int64", "uint32", "uint64")),
+        ("float", {"float"}),
+        ("double", {"float", "double"}),
+        ("decimal(30,3)", {"decimal128(9, 2)", "decimal128(30, 2)"}),
+        ("date", {"date32[day]"}),
+        ("time(us)", TIMES),
+        ("timestamp(us)", TIMES | {"date32[day]"}),
+        ("timestamptz(us)", TIMES),
+        ("string", {"string", "binary"}),
+        ("binary", {"string", "binary"} | BYTES),
+        ("fixed(8)", {"fixed_size_binary[8]"}),
+    ],
+)
+def test_only_what_has_the_order_of_the_column_has_bounds(column: str, stored: set[str]) -> None:
+    """Of every way to store a value, those whose bounds are read for a column of this type."""
+    every = [
+        *(pa.bool_(), pa.int8(), pa.int64(), pa.uint32(), pa.uint64(), pa.float32(), pa.float64()),
+        *(pa.decimal128(9, 2), pa.decimal128(30, 2), pa.date32(), pa.time32("ms"), pa.time64("us")),
+        *(pa.timestamp("ms"), pa.timestamp("us", tz="UTC"), pa.string(), pa.binary()),
+        *(pa.binary(3), pa.binary(8)),
+    ]
+    sink = io.BytesIO()
+    pq.write_table(pa.table({f"{kind}": pa.nulls(1, kind) for kind in every}), sink)
+    schema = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    kind = parse_primitive(column)
+    found = {
+        schema.column(n).name
+        for n in range(len(every))
+        if _reader(schema.column(n), kind) is not _unknown
+    }
+    assert found == stored
 
 
 @pytest.mark.parametrize("values", [["a", "b"], [b"a", b"b"], [1, 2]], ids=["text", "bytes", "int"])
