@@ -74,6 +74,10 @@ MISUSES: dict[str, Callable[[Table], Any]] = {
     "row groups that are booleans": lambda t: t.maintain.delete_row_groups(first_file(t), [False]),
     "no row groups": lambda t: t.maintain.delete_row_groups(first_file(t), []),
     "a grace before now": lambda t: t.maintain.collect_garbage(grace=timedelta(seconds=-1)),
+    "a life before birth": lambda t: t.maintain.collect_garbage(life_seconds=-5),
+    "a life without end": lambda t: t.maintain.collect_garbage(life_seconds=float("inf")),
+    "a margin without end": lambda t: t.maintain.collect_garbage(clock_margin_seconds=float("inf")),
+    "an HMAC key of nothing": lambda t: t.maintain.collect_garbage(hmac_key=b""),
     "a grace that is a number": lambda t: t.maintain.collect_garbage(grace=5),
     "days that are text": lambda t: t.maintain.expire(days="7"),
     "days that are no number": lambda t: t.maintain.expire(days=float("nan")),
@@ -100,7 +104,7 @@ GROUPS: dict[str, Callable[[Table], Any]] = {
 # What a text, a number, bytes or a mapping is given as by mistake.
 WRONG = {
     "int": ["7", 1.5, True, b"7", [7]],
-    "float": ["7", True, b"7", [7.0]],
+    "float": ["7", True, b"7", [7.0], float("nan")],
     "str": [7, b"text", ["text"], object()],
     "bytes": ["text", 7],
     "Mapping[str, object]": ["a=b", 7, ["a"]],

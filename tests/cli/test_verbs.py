@@ -302,6 +302,17 @@ def test_an_erasure_is_brought_to_its_receipt_by_hand(
     assert held == []
 
 
+def test_an_empty_key_in_the_environment_is_none(
+    inlay: Run, people: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sees a digest under an empty key can try conditions."""
+    monkeypatch.setenv("INLAY_ERASURE_KEY", "")
+    inlay("delete", people, "--where", "id = 2", "--mode", "erase", "--request-id", "case-7")
+    inlay("rewrite", people)
+    inlay("gc", people, "--grace", "0", "--life", "0", "--clock-margin", "0")
+    assert "none: no HMAC key was set" in inlay("receipt", people, "case-7").out
+
+
 def test_a_receipt_is_shown_checked_and_registered(
     inlay: Run, people: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,7 +150,8 @@ def one_of(value: object, argument: str, choices: Collection[str]) -> None:
 
 
 def _number(value: Any, argument: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real):
+    # NaN is neither less nor more than any bound.
+    if isinstance(value, bool) or not isinstance(value, Real) or value != value:
         raise InvalidRequest(f"{argument} must be a number, not {str(value)[:50]!r}")
 
 

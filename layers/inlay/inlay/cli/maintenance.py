@@ -267,7 +267,7 @@ def gc(
     """
     with opened(table) as t:
         key = os.environ.get("INLAY_ERASURE_KEY")
-        options: dict[str, Any] = {} if key is None else {"hmac_key": key.encode()}
+        options: dict[str, Any] = {"hmac_key": key.encode()} if key else {}
         if signing_key := os.environ.get("INLAY_RECEIPT_KEY_FILE"):
             from inlay.engine import KeyFile
 

@@ -26,6 +26,7 @@ reported.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -133,16 +134,21 @@ def collect_garbage(
     life_seconds = LIFE_SECONDS if life_seconds is None else life_seconds
     if clock_margin_seconds is None:
         clock_margin_seconds = CLOCK_MARGIN_SECONDS
-    if grace_seconds is not None and not grace_seconds >= 0:
+    if grace_seconds is not None and not 0 <= grace_seconds < math.inf:
         raise InvalidRequest(
             f"a grace of {grace_seconds} seconds would delete objects that are being written",
             next_step="Give 0 or more",
             table=ctx.uri,
         )
-    if not clock_margin_seconds >= 0:
+    for what, seconds in (("clock margin", clock_margin_seconds), ("life", life_seconds)):
+        if not 0 <= seconds < math.inf:
+            raise InvalidRequest(
+                f"a {what} of {seconds} seconds", next_step="Give 0 or more", table=ctx.uri
+            )
+    if hmac_key == b"":
         raise InvalidRequest(
-            f"a clock margin of {clock_margin_seconds} seconds",
-            next_step="Give 0 or more",
+            "an empty HMAC key hides nothing: whoever sees a receipt could try conditions",
+            next_step="Give a random key of 32 bytes, or None for receipts without a digest",
             table=ctx.uri,
         )
     zone = landing_zone(ctx.root, landing)
