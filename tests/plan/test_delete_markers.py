@@ -13,10 +13,11 @@ import pytest
 from tests.maintenance.bench import Bench, new_bench
 
 from inlay.errors import InvalidPredicate, InvalidRequest
-from inlay.format.entry import KeyRange, Keys, Marker, Where
+from inlay.format.entry import KeyRange, Keys, Marker, RowGroups, Where
 from inlay.format.predicate import And, Comparison, In, IsNull, Like, Literal, Or
 from inlay.format.properties import DELETE_MODES
 from inlay.format.schema import Primitive
+from inlay.format.snapshot import Tier
 from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.write import delete as module
 from inlay.ops.write.delete import (
@@ -29,6 +30,7 @@ from inlay.ops.write.delete import (
     marker_of,
     stored_bytes,
 )
+from inlay.plan.metadata.state import State
 from inlay.plan.pruning.prune import range_predicate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "predicate"))
@@ -211,6 +213,40 @@ def test_a_delete_that_hit_nothing_looks_again_where_the_table_has_moved(
         made = [Marker(id="m", body=Where(compared("<", 1)))] if markers else []
         module.commit_markers(bench.ctx, loaded, None, lambda _, made=made: made)
         assert len(answers) == looks, (etag, version, markers)
+
+
+def test_row_groups_are_deleted_by_ordinals_that_the_file_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = new_bench()
+    loaded = bench.append(5)
+    [file] = loaded.state.loaded_files()
+    three = replace(file, row_groups=3)
+    state = State(replace(loaded.snapshot, files=Tier((), (three,))))
+    base = replace(loaded, state=state)
+    made: list[Any] = []
+
+    def commit(ctx: Any, base: Any, request: Any, markers_on: Any) -> Any:
+        made.extend(markers_on(None))
+        return Committed(base)
+
+    monkeypatch.setattr(module, "commit_markers", commit)
+    monkeypatch.setattr(module, "current_base", lambda ctx, given: given)
+    for ordinals in ([0], [2], [0, 1, 2], [2, 0, 2]):
+        module.delete_row_groups(bench.ctx, file.key, ordinals, base=base)
+        marker = made.pop()
+        assert (marker.body, marker.file) == (RowGroups(tuple(sorted({*ordinals}))), file.key)
+    for key, ordinals in (
+        (file.key, []),
+        (file.key, [3]),
+        (file.key, [0, 3]),
+        (file.key, [-1]),
+        (file.key, [-1, 0]),
+        ("gone", [0]),
+    ):
+        with pytest.raises(InvalidRequest, match="no such row groups"):
+            module.delete_row_groups(bench.ctx, key, ordinals, base=base)
+    assert made == []
 
 
 def test_only_the_mode_of_deletes_may_be_to_erase() -> None:

@@ -18,7 +18,7 @@ from inlay.format.entry import DataFile, flags_of, stats_of
 from inlay.format.predicate import TRUE, Comparison, In, IsNull, Literal, Not, Operator, Predicate
 from inlay.format.schema import Primitive
 from inlay.ops.maintain.rewrite import rewrite
-from inlay.ops.metadata.load import load_entries, load_pointer
+from inlay.ops.metadata.load import load_entries, load_matching, load_pointer
 from inlay.ops.read.scan import Scan
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
@@ -90,6 +90,25 @@ def test_an_update_changes_what_it_takes_away(mode: str) -> None:
     new = parse_assignments({"name": "'new'"}, people.snapshot.schema)
     update(people.ctx, new, compared("=", 1), mode=mode)
     assert sorted(shown(people)) == [1, *range(20, 40)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_update_by_rows_leaves_out_no_leaf_by_anothers_statistics(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a leaf of entries nor a file; a tombstone hits what a scan shows, and needs no more."""
+    asked: list[bool] = []
+
+    def matching(ctx: Any, state: State, predicate: Any, *, by_rows: bool = False) -> State:
+        asked.append(by_rows)
+        return load_matching(ctx, state, predicate, by_rows=by_rows)
+
+    monkeypatch.setattr("inlay.ops.write.update.load_matching", matching)
+    people = new_people()
+    landed(people, wrong_file(20, 39))
+    new = parse_assignments({"name": "'new'"}, people.snapshot.schema)
+    update(people.ctx, new, compared("=", 1), mode=mode)
+    assert asked == [mode != "tombstone"]
 
 
 bounds = st.none() | st.integers(-3, 12)

@@ -54,11 +54,6 @@ from inlay.record import replace
 
 if TYPE_CHECKING:
     from inlay.plan.surgery import Strategy
-if TYPE_CHECKING:
-    from inlay.plan.surgery import Strategy
-
-if TYPE_CHECKING:
-    from inlay.plan.surgery import Strategy
 
 # A marker is in the pointer at every commit until it rolls: at most 10 KB (docs/FORMAT.md, section 8).
 MAX_PREDICATE_BYTES = 8 * 1024
