@@ -118,12 +118,9 @@ def collect_garbage(
 ) -> CollectResult:
     """Deletes what has been unneeded for `grace_seconds` (property `gc.grace_days` unless given).
 
-    Open erasures are advanced as far as possible (`ops.erase.finish`): with `hmac_key` their receipts have
-    a digest of what was asked, with `signer` they are signed, with `copies` copied under S3 Object Lock
-    before they count; `life_seconds` is the longest time that one read or write may take, `landing` is the
-    landing prefix (by default `ingest/<table>/` beside `tables/<table>`; "": none), `retention_days` is how
-    long queues, logs and the like keep data, for the receipts (`ops.erase.receipt.OUT_OF_REACH`). Processes
-    of a `runner` list and delete, in its place, all but what an open erasure looks for.
+    Open erasures are advanced as far as possible (`ops.erase.finish`); what is for these is explained at
+    `Table.maintain.collect_garbage`, and the names of `retention_days` are `erase.receipt.OUT_OF_REACH`.
+    Processes of a `runner` list and delete, in its place, all but what an open erasure looks for.
     `clock_margin_seconds` is how far LastModified may be behind `Date` (docs/FORMAT.md, section 2): younger
     objects are not deleted, whatever the grace, and the last sweep of an erasure waits for it. 0 is only
     correct for a store that takes both from one clock.

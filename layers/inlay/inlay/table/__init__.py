@@ -61,7 +61,7 @@ from inlay.ops.metadata.load import (
 from inlay.ops.read.plan import load_plan
 from inlay.plan.metadata.state import State
 from inlay.plan.refs import MAIN, past_view, ref_view
-from inlay.record import replace
+from inlay.record import LATER, Mutable, replace
 from inlay.storage.open import parse_location
 from inlay.storage.wrapped import Usage
 
@@ -1177,14 +1177,12 @@ class Table:
         )
 
 
-class _Write:
+class _Write(Mutable):
     """One write: see `Table._writing`."""
 
-    outcome: Committed | Skipped
-    result: WriteResult
-
-    def __init__(self, ctx: Context) -> None:
-        self.ctx = ctx
+    ctx: Context
+    outcome: Committed | Skipped = LATER
+    result: WriteResult = LATER
 
 
 def _of_pinned(pinned: Pinned) -> Table:

@@ -74,10 +74,10 @@ def cluster_metadata(
         depth, overlapping = deepest_overlap(loaded.state)
         size = sum(leaf.size for leaf in overlapping)
         dear = budget.max_bytes is not None and result.bytes + size > budget.max_bytes
-        if not overlapping or budget.is_over(ctx) or dear:
-            return replace(result, loaded=loaded, depth=depth)
-        loaded = replace(loaded, state=load_leaves(ctx, loaded.state, overlapping))
-        if not would_part(loaded.state, overlapping):
+        is_over = not overlapping or budget.is_over(ctx) or dear
+        if not is_over:
+            loaded = replace(loaded, state=load_leaves(ctx, loaded.state, overlapping))
+        if is_over or not would_part(loaded.state, overlapping):
             return replace(result, loaded=loaded, depth=depth)
         change = Change(
             operation="compact",
@@ -179,9 +179,8 @@ def compact(
     drop_idle(ctx, run, "compact", metadata=merge)
     ordered = cluster_metadata(ctx, base=run.loaded, budget=Budget(deadline=deadline))
     if ctx.branch is None and has_memory(ordered.loaded.snapshot):
-        compact(
-            memory_context(ctx), deadline_seconds=_left(ctx, deadline), memory_bytes=memory_bytes
-        )
+        left = None if deadline is None else max(0.0, deadline - ctx.clock.monotonic())
+        compact(memory_context(ctx), deadline_seconds=left, memory_bytes=memory_bytes)
     return _result(run, ordered, merged=merge)
 
 
@@ -206,10 +205,6 @@ def _result(run: Run, ordered: MetadataResult, *, merged: bool) -> CompactResult
         skipped=run.skipped,
         failures=tuple(run.failures),
     )
-
-
-def _left(ctx: Context, deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - ctx.clock.monotonic())
 
 
 def repack(ctx: Context, loaded: LoadedTable, keys: Collection[str], *, max_bytes: int) -> Run:

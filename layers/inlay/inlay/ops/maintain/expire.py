@@ -41,7 +41,6 @@ from inlay.ops.metadata.load import (
 )
 from inlay.plan.change import Change, ExpireThrough, NeedSegments
 from inlay.plan.maintain.roots import (
-    ExpiryPlan,
     GarbagePlan,
     Listed,
     ListingFacts,
@@ -433,21 +432,14 @@ def expire(
     plan = plan_expiry(snapshot, newest_old=newest_old, min_versions=count)
     if plan is None:
         return ExpireResult(version=snapshot.version, oldest=snapshot.oldest_version)
-    if dry_run:
-        return _result(loaded, plan, commit_id=None)
-    change = Change(operation="expire", updates=(ExpireThrough(plan.through),))
-    outcome = expect_committed(ctx, commit(ctx, change, base=loaded))
-    committed = outcome.loaded.snapshot
-    return _result(
-        outcome.loaded,
-        plan,
-        commit_id=committed.commit.id if isinstance(outcome, Committed) else None,
-    )
-
-
-def _result(loaded: LoadedTable, plan: ExpiryPlan, *, commit_id: str | None) -> ExpireResult:
+    commit_id = None
+    if not dry_run:
+        change = Change(operation="expire", updates=(ExpireThrough(plan.through),))
+        outcome = expect_committed(ctx, commit(ctx, change, base=loaded))
+        snapshot = outcome.loaded.snapshot
+        commit_id = snapshot.commit.id if isinstance(outcome, Committed) else None
     return ExpireResult(
-        version=loaded.snapshot.version,
+        version=snapshot.version,
         commit_id=commit_id,
         first=plan.first,
         through=plan.through,

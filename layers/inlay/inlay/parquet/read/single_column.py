@@ -51,13 +51,6 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 
-def read_chunk(footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: bytes) -> pa.Array:
-    """The values of a chunk; for a column within lists those of all `rows` together. `body` holds the chunk
-    after 4 other bytes: readers take offset 0 for "none"."""
-    meta = moved_meta(chunk, len(MAGIC) - chunk.start)
-    return _read(body, footer, _chain(footer, leaf), meta, rows)
-
-
 def in_batches(
     footer: Footer,
     leaf: Leaf,
@@ -293,7 +286,10 @@ def read_distinct(footer: Footer, rows: int, pages: Pages) -> pa.Array:
     check_memory(claims.fixed)
     body = MAGIC + bytes(pages.body)
     if claims.fixed + claims.texts <= memory_limit():
-        return read_chunk(footer, pages.leaf, pages.chunk, rows, body).unique().drop_null()
+        # `body` holds the chunk after 4 other bytes: readers take offset 0 for "none".
+        meta = moved_meta(pages.chunk, len(MAGIC) - pages.chunk.start)
+        chain = _chain(footer, pages.leaf)
+        return _read(body, footer, chain, meta, rows).unique().drop_null()
     distinct: pa.Array | None = None
     for batch in _batches(footer, claims, rows, body):
         more = batch.unique()
