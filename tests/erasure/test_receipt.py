@@ -198,6 +198,9 @@ def test_it_says_what_is_out_of_reach_and_until_when(people: People) -> None:
     with pytest.raises(InvalidRequest, match="does not cover 'moon'"):
         people.erase(is_who(3), "case-2")
         people.collect(retention_days={"moon": 1})
+    for wrong in (-1, float("nan"), float("inf"), 1e300, "14", True, None):
+        with pytest.raises(InvalidRequest, match="dead letters cannot keep data for"):
+            people.collect(retention_days={"dead letters": wrong})
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -24,6 +24,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from hashlib import sha256
+from numbers import Real
 from typing import Any
 
 from inlay.errors import CorruptTable, InvalidRequest
@@ -61,6 +62,8 @@ from inlay.storage.base import Head, ObjectVersion
 
 RECEIPT_KIND = "erasure"
 LIST_KIND = "erasure_list"
+# How long anything outside of the table may be said to last.
+MAX_RETENTION_DAYS = 1_000_000
 # Entries of each kind in the receipt itself; counts are always complete, and a list has all entries.
 MAX_NAMED = 100
 
@@ -489,12 +492,19 @@ def _held_until(name: str, ended_us: int, days: Mapping[str, float]) -> int | No
 
 
 def check_retention(days: Mapping[str, float]) -> Mapping[str, float]:
-    """Raises `InvalidRequest` for names that no receipt has."""
-    for name in days:
+    """Raises `InvalidRequest` for names that no receipt has, and for what is no number of days: a receipt
+    would say until when data lasts, or not be written at all, at the very end."""
+    for name, lasts in days.items():
         if name not in OUT_OF_REACH:
             raise InvalidRequest(
                 f"a receipt does not cover {name!r}",
                 next_step=f"It names: {', '.join(OUT_OF_REACH)}",
+            )
+        is_number = isinstance(lasts, Real) and not isinstance(lasts, bool)
+        if not is_number or not 0 <= lasts < MAX_RETENTION_DAYS:
+            raise InvalidRequest(
+                f"{name} cannot keep data for {str(lasts)[:50]!r} days",
+                next_step="Give a number from 0, below a million",
             )
     return days
 
