@@ -124,6 +124,10 @@ def test_few_keys_of_one_column_are_a_list_and_more_an_object() -> None:
     long = "a" * (MAX_PREDICATE_BYTES // 2)
     [texts] = keys_of(bench, pa.table({"name": [long + "a", long + "b"]}))
     assert isinstance(texts, Keys), "a list that is too large for a marker"
+    room = MAX_PREDICATE_BYTES - stored_bytes(In(2, TEXT, ("a", "b")))
+    for more, kind in ((0, Where), (1, Keys)):
+        [texts] = keys_of(bench, pa.table({"name": ["a" * (room + 1 + more), "b"]}))
+        assert isinstance(texts, kind), more
 
 
 @pytest.mark.parametrize(("bound", "rows"), [(1, 1), (16 * 25, 25), (16 * 50, 50), (16 * 100, 100)])
