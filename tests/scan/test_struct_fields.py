@@ -20,7 +20,8 @@ from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Primitive
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.data_file import chunk_range
-from inlay.parquet.read.selection import PredicateFilter, Projection
+from inlay.parquet.read.selection import PredicateFilter, Projection, narrowed
+from inlay.parquet.read.statistics import cut_to, locate_columns
 from inlay.plan.scan import FileTask
 
 ROWS = 20_000
@@ -77,6 +78,33 @@ def test_a_condition_on_a_field_reads_its_chunk_and_no_other(lake: Any, task: Fi
     assert rows == sum(n > 1_000 and n % 35 and n % 5 != 0 and n % 7 != 0 for n in range(ROWS))
     least = chunk(lake, task, "s.n.x") + task.file.footer_size
     assert least <= lake.store.bytes_read < least + chunk(lake, task, "s.a")
+
+
+def test_a_struct_is_cut_to_the_leaves_that_are_used_unless_one_of_them_is_missing() -> None:
+    """Then, and where it has lists, all of its leaves say where it is NULL."""
+    listed = pa.struct([("a", pa.int64()), ("l", pa.list_(pa.int64()))])
+    whole = pa.schema([("id", pa.int64()), ("s", STRUCT), ("z", listed)])
+    schema = schema_from_arrow(whole)
+
+    def leaves(fields: list[str], file: pa.Schema = whole) -> dict[str, list[int]]:
+        used = frozenset(
+            i for i in schema.fields_by_id if ".".join(schema.path_of(i) or ()) in fields
+        )
+        cut = narrowed(Projection(schema=schema, columns=(), fields=used), ())
+        found = cut_to(locate_columns(file, schema), cut.schema)
+        return {schema.fields_by_id[i].name: list(top.leaves) for i, top in found.tops.items()}
+
+    everything = {"id": [0], "s": [1, 2, 3, 4], "z": [5, 6]}
+    assert leaves(["id", "s", "z"]) == everything
+    assert leaves(["s.a"]) == everything | {"s": [1]}
+    assert leaves(["s.n.y", "s.big"]) == everything | {"s": [2, 4]}
+    assert leaves(["z.a"]) == everything | {"z": [5]}
+    assert leaves(["z.a", "z.l"]) == leaves(["z.l"]) == everything
+    older = pa.schema(
+        [("id", pa.int64()), ("s", pa.struct([("a", pa.int64()), ("b", pa.int64())]))]
+    )
+    assert leaves(["s.a"], older) == {"id": [0], "s": [1]}
+    assert leaves(["s.a", "s.big"], older) == {"id": [0], "s": [1, 2]}
 
 
 def test_a_delete_that_looks_at_another_field_reads_that_too(lake: Any, task: FileTask) -> None:

@@ -326,10 +326,9 @@ def _stored(column: pq.ColumnSchema, metadata: pq.FileMetaData, writer: Writer) 
         column.physical_type,
         decimal="DECIMAL" in (logical, converted),
         unsigned=converted.startswith("UINT"),
-        dictionary=None,
     )
     if not is_doubted(writer, "nulls", replace(stored, dictionary=True)):
-        return replace(stored, dictionary=False)  # nobody asks
+        return stored  # nobody asks
     return replace(stored, dictionary=_was_dictionary(column.path, metadata))
 
 
