@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from datetime import date, datetime, time
 from decimal import Decimal
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ from inlay.parquet.read.describe import entry_of, parse_object_footer
 from inlay.parquet.read.selection import column_pages
 from inlay.parquet.read.statistics import (
     _chunk_stats,
+    _integer_reader,
     _reader,
     _unit_reader,
     _unknown,
@@ -204,6 +206,43 @@ def test_bounds_of_floats_are_gone_by_where_they_do_not_round(stored: Any, kind:
     assert read(1.5, False) == (None if (kind, stored) == ("float", pa.float64()) else 1.5)
 
 
+@pytest.mark.parametrize(
+    ("column", "raw", "bound"),
+    [
+        *(("int8", n, n) for n in (-128, -1, 0, 127)),
+        *(("int8", n, None) for n in (-129, 128, 2**40)),
+        *(("uint8", n, n) for n in (0, 255)),
+        *(("uint8", n, None) for n in (-1, 256)),
+        *(("int64", n, n) for n in (-(2**63), 2**63 - 1)),
+    ],
+)
+def test_a_bound_that_is_no_value_of_the_column_is_unknown(
+    column: str, raw: int, bound: int | None
+) -> None:
+    """A file may hold numbers of a wider type."""
+    for physical in ("INT32", "INT64"):
+        read = _integer_reader(parse_primitive(column), physical, signed=True)
+        assert read(raw, False) == read(raw, True) == bound
+    bits = {"INT32": 32, "INT64": 64}
+    for physical, width in bits.items():
+        read = _integer_reader(parse_primitive("uint64"), physical, signed=False)
+        assert [read(n, False) for n in (-1, 0, 5)] == [2**width - 1, 0, 5]
+
+
+@pytest.mark.parametrize("of_file", [False, True, None, "not known"])
+def test_parts_of_a_file_have_no_nan_only_where_the_whole_has_none(of_file: Any) -> None:
+    table = pa.table({"x": [1.5, 2.5], "n": [1, 2]})
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    metadata = pq.read_metadata(pa.BufferReader(sink.getvalue()))
+    schema = schema_from_arrow(table.schema)
+    columns = locate_columns(metadata.schema.to_arrow_schema(), schema)
+    known = {} if of_file == "not known" else {1: ColumnStats(has_nan=of_file)}
+    leaves = leaves_of(metadata, columns, schema, (1, 2), known)
+    assert leaves[1].has_nan is (False if of_file is False else None)
+    assert leaves[2].has_nan is False, "no whole number is"
+
+
 WHOLE = {"int8", "int64", "uint32", "uint64"}
 TIMES = {"time32[ms]", "time64[us]", "timestamp[ms]", "timestamp[us, tz=UTC]"}
 BYTES = {"fixed_size_binary[3]", "fixed_size_binary[8]"}
@@ -333,12 +372,11 @@ def test_a_row_group_has_the_statistics_of_what_it_has_and_of_what_it_lacks() ->
     assert group_stats(metadata, 0, leaves, lacks) == here | absent
 
 
-@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
-@pytest.mark.parametrize("target", ["ms", "us", "ns"])
-def test_a_bound_in_another_unit_is_not_beyond_its_value(unit: str, target: str) -> None:
+def test_a_bound_in_another_unit_is_not_beyond_its_value() -> None:
     nanos = {"ms": 10**6, "us": 10**3, "ns": 1}
-    read = _unit_reader(unit, target)
-    for raw in (-2_000_001, -2_000_000, -1_001, -1_000, -1, 0, 1, 999, 1_000, 1_001, 2_000_000):
+    raws = (-2_000_001, -2_000_000, -1_001, -1_000, -1, 0, 1, 999, 1_000, 1_001, 2_000_000)
+    for unit, target, raw in product(nanos, nanos, raws):
+        read = _unit_reader(unit, target)
         low, high = read(raw, False), read(raw, True)
         assert isinstance(low, int) and isinstance(high, int)
         value = raw * nanos[unit]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock, patch
 
 import checker
 import pyarrow as pa
@@ -18,6 +19,7 @@ from tests.tiers import in_short
 from inlay.errors import SnapshotGone, SourceChanged, StoreUnavailable
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.footer.footer import decode_footer
+from inlay.parquet.footer.pages import BLOOM_HEADER_BYTES
 from inlay.parquet.read.describe import TAIL_BYTES
 from inlay.parquet.read.ranges import RangeFile, Source
 from inlay.parquet.surgery import new_object, surgery
@@ -27,7 +29,7 @@ from inlay.parquet.surgery.surgery import (
     plan_edit,
     rewrite_object,
 )
-from inlay.storage.base import Head, IfMatch, Missing, ObjectStore
+from inlay.storage.base import ByteRange, Head, IfMatch, Missing, ObjectStore
 from inlay.storage.memory import MemoryStore
 from inlay.storage.wrapped import MeteredStore
 
@@ -153,6 +155,27 @@ def test_what_an_edit_moves_is_known_from_the_footer(
     new_size = planned.written_bytes + planned.copied_bytes
     assert outcome.size < new_size < 1.05 * outcome.size
     assert (planned.copied_bytes > 0) is copies
+
+
+def test_of_a_bloom_filter_of_unknown_length_the_head_is_read_and_nothing_of_the_footer() -> None:
+    sure, unsure = Mock(unsure=()), Mock(unsure=(100, 990))
+    old, footer, asked = Mock(), Mock(start=1_000), list[ByteRange]()
+
+    def contents(places: Iterable[ByteRange]) -> Iterator[tuple[ByteRange, bytes]]:
+        for place in places:
+            asked.append(place)
+            yield place, b"head"
+
+    old.contents = contents
+    with (
+        patch.object(surgery, "read_layout", Mock(side_effect=[unsure, sure])) as read,
+        patch.object(surgery, "bloom_length", lambda head: (7, 32)),
+    ):
+        assert surgery._load_layout(old, footer) is sure
+    assert read.call_args.args[1] == {100: 39, 990: 39}
+    assert asked == [ByteRange(100, 100 + BLOOM_HEADER_BYTES), ByteRange(990, 1_000)]
+    with patch.object(surgery, "read_layout", Mock(return_value=sure)):
+        assert surgery._load_layout(Mock(contents=None), footer) is sure
 
 
 def test_an_object_that_is_small_enough_is_read_whole_and_put(
