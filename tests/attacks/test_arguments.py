@@ -77,6 +77,7 @@ MISUSES: dict[str, Callable[[Table], Any]] = {
     "a life before birth": lambda t: t.maintain.collect_garbage(life_seconds=-5),
     "a life without end": lambda t: t.maintain.collect_garbage(life_seconds=float("inf")),
     "a margin without end": lambda t: t.maintain.collect_garbage(clock_margin_seconds=float("inf")),
+    "a margin beyond counting": lambda t: t.maintain.collect_garbage(clock_margin_seconds=1e300),
     "an HMAC key of nothing": lambda t: t.maintain.collect_garbage(hmac_key=b""),
     "a grace that is a number": lambda t: t.maintain.collect_garbage(grace=5),
     "days that are text": lambda t: t.maintain.expire(days="7"),

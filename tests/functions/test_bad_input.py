@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pipelines.compact import handed_over
 
+from inlay.errors import InvalidRequest
 from inlay.functions import messages, validation
 from inlay.storage.memory import NULL_VERSION
 
@@ -242,3 +243,14 @@ def test_a_message_of_version_1_may_say_so(functions: Functions) -> None:
     [record] = event("delete.where")["Records"]
     functions.invoke("delete", {"Records": [{**record, "body": json.dumps(asked)}]})
     assert functions.rows() == 90
+
+
+@pytest.mark.parametrize("member", ["grace_days", "life_seconds", "clock_margin_seconds"])
+@pytest.mark.parametrize("seconds", [float("inf"), 1e300])
+def test_a_time_beyond_counting_is_refused(
+    functions: Functions, member: str, seconds: float
+) -> None:
+    """JSON as Python reads it has Infinity, and numbers that no duration holds."""
+    functions.fill_orders()
+    with pytest.raises(InvalidRequest, match="cannot be"):
+        functions.invoke("collect_garbage", {"table": "orders", member: seconds})

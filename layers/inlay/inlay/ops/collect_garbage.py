@@ -26,7 +26,6 @@ reported.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -74,6 +73,9 @@ from inlay.storage.base import DeleteFailure, Upload
 if TYPE_CHECKING:
     from inlay.ops.erase.copies import LockedCopies
     from inlay.ops.maintain.garbage_ranges import RangeWorker
+
+# More than Python's longest duration; times are counted in microseconds.
+LONGEST_SECONDS = 1e14
 
 
 class CollectResult(Record, Shown, kw_only=True):
@@ -131,16 +133,13 @@ def collect_garbage(
     life_seconds = LIFE_SECONDS if life_seconds is None else life_seconds
     if clock_margin_seconds is None:
         clock_margin_seconds = CLOCK_MARGIN_SECONDS
-    if grace_seconds is not None and not 0 <= grace_seconds < math.inf:
-        raise InvalidRequest(
-            f"a grace of {grace_seconds} seconds would delete objects that are being written",
-            next_step="Give 0 or more",
-            table=ctx.uri,
-        )
-    for what, seconds in (("clock margin", clock_margin_seconds), ("life", life_seconds)):
-        if not 0 <= seconds < math.inf:
+    given = {"grace": grace_seconds, "clock margin": clock_margin_seconds, "life": life_seconds}
+    for what, seconds in given.items():
+        if seconds is not None and not 0 <= seconds < LONGEST_SECONDS:
             raise InvalidRequest(
-                f"a {what} of {seconds} seconds", next_step="Give 0 or more", table=ctx.uri
+                f"a {what} cannot be {seconds} seconds",
+                next_step="Give a number from 0, below 1e14",
+                table=ctx.uri,
             )
     if hmac_key == b"":
         raise InvalidRequest(
