@@ -143,9 +143,9 @@ def test_objects_of_keys_stay_within_their_bound_even_if_nothing_compresses(
 
 def test_batches_are_sorted_together_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = pa.record_batch({"id": pa.array([1, 2], pa.int64())})  # of 16 bytes
-    for most, sizes in ((1, [1, 1, 1]), (31, [1, 1, 1]), (32, [2, 1]), (48, [3])):
+    for most, sizes in ((1, [1] * 5), (31, [1] * 5), (32, [2, 2, 1]), (48, [3, 2]), (80, [5])):
         monkeypatch.setattr(module, "PART_BYTES", most)
-        assert [len(part) for part in _parts([batch] * 3)] == sizes
+        assert [len(part) for part in _parts([batch] * 5)] == sizes
     assert list(_parts([])) == []
 
 

@@ -241,7 +241,7 @@ def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[M
     for part in distinct:
         part = part.sort_by([(place, "ascending") for place in range(part.num_columns)])
         # Objects that stay within the bound even if nothing compresses.
-        rows = max(1, int(part.num_rows * MAX_MARKER_OBJECT_BYTES / max(1, 2 * part.nbytes)))
+        rows = max(1, part.num_rows * MAX_MARKER_OBJECT_BYTES // (2 * part.nbytes))
         for start in range(0, part.num_rows, rows):
             yield _write_keys(ctx, loaded, ids, part.slice(start, rows))
 
