@@ -244,6 +244,7 @@ def test_parts_of_a_file_have_no_nan_only_where_the_whole_has_none(of_file: Any)
 
 
 WHOLE = {"int8", "int64", "uint32", "uint64"}
+DECIMALS = {"decimal128(9, 2)", "decimal128(30, 2)"}
 TIMES = {"time32[ms]", "time64[us]", "timestamp[ms]", "timestamp[us, tz=UTC]"}
 BYTES = {"fixed_size_binary[3]", "fixed_size_binary[8]"}
 
@@ -255,7 +256,7 @@ BYTES = {"fixed_size_binary[3]", "fixed_size_binary[8]"}
         *((name, WHOLE) for name in ("int8", "int64", "uint32", "uint64")),
         ("float", {"float"}),
         ("double", {"float", "double"}),
-        ("decimal(30,3)", {"decimal128(9, 2)", "decimal128(30, 2)"}),
+        *((name, DECIMALS) for name in ("decimal(30,3)", "decimal(8,2)", "decimal(3,0)")),
         ("date", {"date32[day]"}),
         ("time(us)", TIMES),
         ("timestamp(us)", TIMES | {"date32[day]"}),

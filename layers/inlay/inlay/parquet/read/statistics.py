@@ -320,11 +320,11 @@ def _created_by(metadata: pq.FileMetaData) -> str:
 
 
 def _stored(column: pq.ColumnSchema, metadata: pq.FileMetaData, writer: Writer) -> Stored:
-    logical = column.logical_type.type if column.logical_type else "NONE"
+    # Arrow tells a type by its newer name, too, in the older form.
     converted = column.converted_type or ""
     stored = Stored(
         column.physical_type,
-        decimal="DECIMAL" in (logical, converted),
+        decimal=converted == "DECIMAL",
         unsigned=converted.startswith("UINT"),
     )
     if not is_doubted(writer, "nulls", replace(stored, dictionary=True)):
