@@ -120,7 +120,8 @@ def test_runs_that_each_give_too_little_give_together() -> None:
 
 # c: a run that the store has.
 @pytest.mark.parametrize(
-    "runs", ["12 1 4c 3 4c 1c", "8c 24 5c 1c 1c 5c 8c 5c 1", "5c 1 8c 1 5c 24c 5c"]
+    "runs",
+    ["12 1 4c 3 4c 1c", "8c 24 5c 1c 1c 5c 8c 5c 1", "5c 1 8c 1 5c 24c 5c", "11c 3 4c 1c 3c"],
 )
 def test_of_plans_that_download_the_same_the_one_of_fewest_parts(runs: str) -> None:
     """Where runs of the minimum and a little more can be copied or sent in many ways."""
