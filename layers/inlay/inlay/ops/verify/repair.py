@@ -109,39 +109,28 @@ def repair(ctx: Context, *, dry_run: bool = True) -> Repaired:
         ended = _end_transaction(ctx, read.open_for, read.snapshot.version, dry_run=dry_run)
         if ended is not None:
             return replace(ended, mends=(*mends, *ended.mends))
-    behind = None
     # A table whose pointer never went back has none: its version is archived by the next commit.
     beyond = [v for v in reversed(archived_versions(ctx)) if v >= read.snapshot.version]
     if beyond:
         from inlay.ops.verify.mend_pointer import mend_history
 
         behind = mend_history(ctx, read, beyond, dry_run=dry_run)
-    if behind is not None:
-        mends.append(behind)
-        read = _mended_pointer(ctx)
+        if behind is not None:
+            mends.append(behind)
+            read = _mended_pointer(ctx)
+            if dry_run:  # further findings depend on the history that the table continues with
+                return _before_history(verify(ctx, depth="metadata"), mends)
     seen = verify(ctx, depth="metadata")
-    if behind is not None and dry_run:
-        # Further findings depend on the history that the table continues with.
-        mendable = ("pointer_behind", *MENDABLE)
-        return Repaired(
-            version=seen.version,
-            dry_run=True,
-            mends=tuple(mends),
-            refused=tuple(
-                f for f in seen.findings if f.severity is Severity.ERROR and f.kind not in mendable
-            ),
-        )
-    mended: list[Mend] = []
+    of_archives: list[Mend] = []
     if any(f.kind in MENDABLE for f in seen.findings):
         from inlay.ops.verify.mend_pointer import mend_archives
 
-        mended += mend_archives(ctx, read, seen, dry_run=dry_run)
-    mends += mended
+        of_archives += mend_archives(ctx, read, seen, dry_run=dry_run)
+    mends += of_archives
     mends += _mend_counts(ctx, seen, dry_run=dry_run)
     if mends and not dry_run:
         seen = verify(ctx, depth="metadata")
-        mended = []
-    done = {m.key for m in mended}
+    done = {m.key for m in of_archives} if dry_run else set()
     refused = tuple(
         f
         for f in seen.findings
@@ -155,6 +144,13 @@ def repair(ctx: Context, *, dry_run: bool = True) -> Repaired:
         mends=tuple(mends),
         refused=tuple(_advised(ctx, refused)),
     )
+
+
+def _before_history(seen: Verified, mends: Iterable[Mend]) -> Repaired:
+    """A dry run that ends where the table goes back to its history."""
+    errors = (f for f in seen.findings if f.severity is Severity.ERROR)
+    refused = tuple(f for f in errors if f.kind not in ("pointer_behind", *MENDABLE))
+    return Repaired(version=seen.version, dry_run=True, mends=tuple(mends), refused=refused)
 
 
 def _end_transaction(
