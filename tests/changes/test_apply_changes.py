@@ -308,6 +308,22 @@ def test_an_upsert_says_what_a_null_in_a_key_does(whole: bool) -> None:
         t.upsert(twice, nulls="same")
 
 
+def test_as_many_keys_with_a_null_as_may_be_listed_are_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("inlay.ops.write.keyed_rows.MAX_LISTED_KEYS", 3)
+    schema = pa.schema([("tenant", pa.string()), ("id", pa.int64())])
+    t = new_table(schema, primary_key=["tenant", "id"])
+    for keys in (3, 3, 4):
+        data = pa.table({"tenant": [None] * keys, "id": range(keys)}, schema)
+        if keys == 3:
+            t.upsert(data, nulls="equal")
+            continue
+        with pytest.raises(InvalidRequest, match="4 keys with a NULL are replaced at once"):
+            t.upsert(data, nulls="equal")
+    assert t.count() == 3
+
+
 def test_several_rows_of_a_key_become_one() -> None:
     t = new_table()
     t.append(pa.table({"id": [1, 1, 1], "value": ["a", "b", "c"], "lsn": [1, 3, 2]}))

@@ -244,3 +244,10 @@ def test_each_level_of_structs_has_its_place():
     batch = pa.record_batch({"x": [7, 8, 9], "s": rows})
     assert column_at(paths[5], batch).to_pylist() == [3, None, None]
     assert column_at(paths[6], batch).to_pylist() == [1, 4, None]
+
+
+def test_bytes_that_are_no_text_are_compared_in_every_layout():
+    array = pa.array([b"\xff", b"a", None], pa.binary())
+    literal = Literal(Primitive("binary"), b"\xff")
+    for layout in layouts(array):
+        assert results(Comparison(1, "=", literal), layout) == [True, False, None]

@@ -135,3 +135,12 @@ def test_size_counts_the_values_of_lists():
         predicate_to_json(And((TRUE,) * MAX_NODES))
     with pytest.raises(CorruptTable, match="more than"):
         predicate_from_json(["in", 1, "int64", list(range(MAX_NODES + 1))])
+
+
+def test_a_condition_of_as_many_values_as_are_allowed_is_taken(monkeypatch):
+    monkeypatch.setattr("inlay.format.predicate.MAX_NODES", 3)
+    check_bounds(In(1, INT, (1, 2, 3)))
+    check_bounds(And((TRUE, TRUE)))
+    for over in (In(1, INT, (1, 2, 3, 4)), And((TRUE, TRUE, TRUE))):
+        with pytest.raises(InvalidPredicate, match="more than 3"):
+            check_bounds(over)

@@ -471,3 +471,23 @@ def test_physical_values_are_scalars_of_the_columns_type():
     kind = parse_primitive("timestamptz(ns)")
     assert to_arrow_scalar(kind, 5).type == pa.timestamp("ns", "UTC")
     assert to_physical(to_arrow_scalar(kind, 5), kind) == 5
+
+
+@pytest.mark.parametrize("at", [0, 1, 150, 299])
+@pytest.mark.parametrize("start", [0, 1, 40])
+def test_much_text_is_looked_at_to_its_last_value_from_where_a_slice_begins(at, start):
+    """Above 256 KiB ASCII is told without validation."""
+    values = [b"a" * 2000] * 300
+    values[at] = b"a" * 1998 + b"\xc3\xff"
+    body = pa.array(values, pa.binary())
+    offsets = pa.py_buffer(bytes(body.buffers()[1]))
+    text = pa.Array.from_buffers(pa.string(), 300, [None, offsets, body.buffers()[2]])[start:]
+    target = schema(column("string"))
+    if at < start:
+        conform(pa.record_batch({"x": text}), target, target, by_value=True)
+        return
+    with pytest.raises(SchemaMismatch, match=f"not UTF-8: value {at - start} of a batch of"):
+        conform(pa.record_batch({"x": text}), target, target, by_value=True)
+    values[at] = "é".encode() * 1000
+    whole = pa.array(values, pa.binary()).cast(pa.string())[start:]
+    assert conform(pa.record_batch({"x": whole}), target, target, by_value=True)["x"].equals(whole)

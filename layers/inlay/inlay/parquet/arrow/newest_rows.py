@@ -21,12 +21,11 @@ def ranks(order: Iterable[pa.ChunkedArray], deletes: Any, rows: int) -> pa.Array
     for place, values in enumerate(order):
         if pa.types.is_nested(values.type):
             raise InvalidRequest(f"records cannot be ordered by a column of type {values.type}")
-        is_nan = pc.is_nan(values) if pa.types.is_floating(values.type) else pc.is_null(values)
-        # 0 for NULL, 1 for a value, 2 for NaN: Arrow would put NULL and NaN on one side.
-        columns[f"kind{place}"] = pc.if_else(pc.is_null(values), 0, pc.if_else(is_nan, 2, 1))
+        # NULL first: Arrow puts it last, after NaN, which is after every other value.
+        columns[f"known{place}"] = pc.is_valid(values)
         columns[f"value{place}"] = values
     if deletes is not None:
-        columns["delete"] = pc.if_else(deletes, 1, 0)
+        columns["delete"] = deletes
     numbers = pa.arange(0, rows)
     if not columns:
         return numbers
