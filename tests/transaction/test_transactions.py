@@ -472,3 +472,25 @@ def test_a_table_that_went_on_by_itself_is_no_evidence(tables, monkeypatch, in_n
     a._ctx.store.delete([a._ctx.key(key)])
     inlay.open(a.uri).append(rows((5, 50)))
     assert content(a) == content(b) == {**START, 5: 50}
+
+
+def test_who_waits_for_a_dead_coordinator_looks_often_and_ends_it_when_its_time_is_over(
+    tables, monkeypatch
+):
+    a, b, _ = tables
+    leave_prepared([a, b], monkeypatch)
+    slept = []
+
+    class OfThisProcess:
+        """The store's clock hardly moves meanwhile."""
+
+        def monotonic(self):
+            return sum(slept)
+
+        def sleep(self, seconds):
+            slept.append(seconds)
+
+    inlay.table.Table(replace(a._ctx, clock=OfThisProcess()), a._loaded).append(rows((5, 50)))
+    assert content(a) == {**START, 5: 50} and content(b) == START
+    assert 0 <= min(slept) and max(slept) <= 0.2
+    assert 9.0 < sum(slept) < 10.2
