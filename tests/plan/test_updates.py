@@ -15,6 +15,7 @@ from inlay.format.schema import Schema
 from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable
+from inlay.ops.write.delete import delete
 from inlay.ops.write.update import update
 from inlay.ops.write.upsert import _order_column
 from inlay.parse import parse_assignments
@@ -67,5 +68,25 @@ def test_an_update_that_rewrites_files_commits_all_of_them_or_none(
     monkeypatch.setattr("inlay.ops.write.update.commit_planned", commit)
     new = parse_assignments({"name": "'new'"}, loaded.snapshot.schema)
     update(bench.ctx, new, Comparison(1, ">", Literal(INT64, 1)), mode=mode)
+    [replaces] = [u for u in planned[0].updates if isinstance(u, ReplaceFiles)]
+    assert replaces.whole and len(replaces.units) == 2
+
+
+@pytest.mark.parametrize("mode", ["surgery", "rewrite"])
+def test_a_delete_that_rewrites_files_commits_all_of_them_or_none(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file left as it was would keep rows of a delete that is said to be done."""
+    bench = new_bench()
+    bench.append(3)
+    bench.append(3)
+    planned: list[Change] = []
+
+    def commit(ctx: Context, base: LoadedTable, plan: Any) -> Skipped:
+        planned.append(plan(base).change)
+        return Skipped(base, None)
+
+    monkeypatch.setattr("inlay.ops.write.delete.commit_planned", commit)
+    delete(bench.ctx, Comparison(1, ">", Literal(INT64, 1)), mode=mode)
     [replaces] = [u for u in planned[0].updates if isinstance(u, ReplaceFiles)]
     assert replaces.whole and len(replaces.units) == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections import Counter
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -28,6 +27,7 @@ from inlay.ops.read.top_n import OrderKey, first_rows, parse_order
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read import decode
 from inlay.parquet.read import reader as reader_module
+from inlay.parquet.read.data_file import index_bytes
 from inlay.parquet.read.reader import Ahead
 from inlay.parquet.read.selection import Projection
 from inlay.plan.pruning.promise import may_be_as_good, promised
@@ -182,12 +182,18 @@ def test_pages_that_promise_less_than_their_file_leave_out_no_other_file(
 
 
 def test_the_end_of_each_file_is_read_once(lake: Any, files: Any) -> None:
-    """With the page index, by which the other columns of the rows that are left are found."""
-    lake.cache = ObjectCache()
-    found = top(lake, files, "price", 5)
-    assert found.num_rows == 5
-    ends = Counter(read.key for read in lake.store.reads if read.verb == "SUFFIX")
-    assert ends and set(ends.values()) == {1}
+    """With the page index, by which the other columns of the rows that are left are found: by bounds, and
+    wave by wave."""
+    for promised_rows in (top_n.PROMISED_ROWS, 0):
+        lake.cache = ObjectCache()
+        lake.store.reads.clear()
+        with mock.patch.object(top_n, "PROMISED_ROWS", promised_rows):
+            found = top(lake, files, "price", 5)
+        assert found.num_rows == 5
+        ends = [read for read in lake.store.reads if read.verb == "SUFFIX"]
+        assert ends and len({read.key for read in ends}) == len(ends)
+        with_index = {f.key: f.footer_size + index_bytes(f, SCHEMA) for f in files}
+        assert all(read.bytes == with_index[read.key.rpartition("t/")[2]] for read in ends)
 
 
 def test_bounds_of_pages_are_decoded_once(lake: Any, files: Any) -> None:
