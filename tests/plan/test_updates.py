@@ -3,6 +3,7 @@ column of their order by the name that a property gives it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from tests.maintenance.bench import INT64, new_bench
 
 from inlay.errors import SchemaMismatch
-from inlay.format.predicate import Comparison, Literal
+from inlay.format.predicate import Comparison, Literal, Predicate
 from inlay.format.schema import Schema
 from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.context import Context
@@ -51,42 +52,31 @@ def test_an_order_is_a_column_of_the_table_and_of_the_data() -> None:
             _order_column(bench.ctx, table, data, order)
 
 
-@pytest.mark.parametrize("mode", ["surgery", "rewrite"])
-def test_an_update_that_rewrites_files_commits_all_of_them_or_none(
-    mode: str, monkeypatch: pytest.MonkeyPatch
+def _update(ctx: Context, schema: Schema, where: Predicate, mode: str) -> None:
+    update(ctx, parse_assignments({"name": "'new'"}, schema), where, mode=mode)
+
+
+def _delete(ctx: Context, schema: Schema, where: Predicate, mode: str) -> None:
+    delete(ctx, where, mode=mode)
+
+
+@pytest.mark.parametrize("verb", [_update, _delete])
+def test_what_rewrites_files_commits_all_of_them_or_none(
+    verb: Callable[[Context, Schema, Predicate, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file left as it was would have the old rows beside the new ones."""
-    bench = new_bench()
-    loaded = bench.append(3)
-    bench.append(3)
+    """A file left as it was would have old rows beside the new ones, or those of a delete that is done."""
     planned: list[Change] = []
 
     def commit(ctx: Context, base: LoadedTable, plan: Any) -> Skipped:
         planned.append(plan(base).change)
         return Skipped(base, None)
 
-    monkeypatch.setattr("inlay.ops.write.update.commit_planned", commit)
-    new = parse_assignments({"name": "'new'"}, loaded.snapshot.schema)
-    update(bench.ctx, new, Comparison(1, ">", Literal(INT64, 1)), mode=mode)
-    [replaces] = [u for u in planned[0].updates if isinstance(u, ReplaceFiles)]
-    assert replaces.whole and len(replaces.units) == 2
-
-
-@pytest.mark.parametrize("mode", ["surgery", "rewrite"])
-def test_a_delete_that_rewrites_files_commits_all_of_them_or_none(
-    mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file left as it was would keep rows of a delete that is said to be done."""
-    bench = new_bench()
-    bench.append(3)
-    bench.append(3)
-    planned: list[Change] = []
-
-    def commit(ctx: Context, base: LoadedTable, plan: Any) -> Skipped:
-        planned.append(plan(base).change)
-        return Skipped(base, None)
-
-    monkeypatch.setattr("inlay.ops.write.delete.commit_planned", commit)
-    delete(bench.ctx, Comparison(1, ">", Literal(INT64, 1)), mode=mode)
-    [replaces] = [u for u in planned[0].updates if isinstance(u, ReplaceFiles)]
-    assert replaces.whole and len(replaces.units) == 2
+    for module in ("update", "delete"):
+        monkeypatch.setattr(f"inlay.ops.write.{module}.commit_planned", commit)
+    for mode in ("surgery", "rewrite"):
+        bench = new_bench()
+        loaded = bench.append(3)
+        bench.append(3)
+        verb(bench.ctx, loaded.snapshot.schema, Comparison(1, ">", Literal(INT64, 1)), mode)
+        [replaces] = [u for u in planned.pop().updates if isinstance(u, ReplaceFiles)]
+        assert replaces.whole and len(replaces.units) == 2
